@@ -135,6 +135,14 @@ pub fn additions_from_all_sides_sum_exactly<B: Bench>() {
     let peers = [0, 2].map(|number| (number, rig.connect(number, 1)));
     let word = Target::new(key, 0);
     let half = Atomic { width: Width::Bits32, ..Atomic::fetch_add(1) };
+    for (number, peer) in peers {
+        // The first use of a key may be refused.
+        let nothing = Atomic::fetch_add(0);
+        let added = rig.run(number, |endpoint, context| {
+            endpoint.atomic(peer, word, nothing, Operation::new(context))
+        });
+        added.expect("the key is valid");
+    }
     for _ in 0..20 {
         let mut started = Vec::new();
         for turn in 0..AT_A_TIME {

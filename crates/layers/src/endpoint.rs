@@ -177,6 +177,44 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
         }
     }
 
+    // Apart from the calls that lead here, whose code in the caller is that of the memory alone.
+    #[inline(never)]
+    fn send_far(
+        &mut self,
+        to: Peer,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<(), SendError> {
+        match self.door.open() {
+            Some(far) => far.send_short(to, header, parts),
+            None => Err(SendError::UnknownPeer),
+        }
+    }
+
+    #[inline(never)]
+    fn put_far(
+        &mut self,
+        to: Peer,
+        source: Source<'_, LayeredRegion>,
+        target: Target,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        let far = self.far()?;
+        let source = far_source(source, far)?;
+        far.put(to, source, target, operation)
+    }
+
+    #[inline(never)]
+    fn atomic_far(
+        &mut self,
+        to: Peer,
+        target: Target,
+        atomic: Atomic,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.far()?.atomic(to, target, atomic, operation)
+    }
+
     /// Whether a port may be opened yet, or is being opened.
     fn waits_for_port(&self) -> bool {
         matches!(self.door.state, State::Closed | State::Opening(_))
@@ -293,10 +331,7 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
     ) -> Result<(), SendError> {
         match way(to) {
             Way::Near(to) => self.near.send_short(to, header, parts),
-            Way::Far(to) => match self.door.open() {
-                Some(far) => far.send_short(to, header, parts),
-                None => Err(SendError::UnknownPeer),
-            },
+            Way::Far(to) => self.send_far(to, header, parts),
         }
     }
 
@@ -374,11 +409,7 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
     ) -> Result<Issued, OperationError> {
         match way(to) {
             Way::Near(to) => self.near.put(to, near_source(source), target, operation),
-            Way::Far(to) => {
-                let far = self.far()?;
-                let source = far_source(source, far)?;
-                far.put(to, source, target, operation)
-            }
+            Way::Far(to) => self.put_far(to, source, target, operation),
         }
     }
 
@@ -496,7 +527,7 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
     ) -> Result<Issued, OperationError> {
         match way(to) {
             Way::Near(to) => self.near.atomic(to, target, atomic, operation),
-            Way::Far(to) => self.far()?.atomic(to, target, atomic, operation),
+            Way::Far(to) => self.atomic_far(to, target, atomic, operation),
         }
     }
 
