@@ -21,6 +21,8 @@ LIMIT = 60
 SILENCE_MS = 2000
 # An end that is told nothing for so long hangs.
 TOLD_WITHIN = 25
+# As where a firewall lets these through alone.
+DATA_PORTS = range(7710, 7790)
 GROUP, PORT = "239.1.2.3", 5000
 running = []
 
@@ -51,7 +53,8 @@ class Host:
 
     def environment(self):
         socket_path = str(self.home / "n.sock")
-        return {**os.environ, "WEFT_DAEMON_SOCKET": socket_path, "XDG_CONFIG_HOME": str(self.home)}
+        return {**os.environ, "WEFT_DAEMON_SOCKET": socket_path, "XDG_CONFIG_HOME": str(self.home),
+                "WEFT_FABRIC_PORTS": f"{DATA_PORTS[0]}-{DATA_PORTS[-1]}"}
 
     def start(self, *command, **how):
         """Starts a command whose output goes to a file, which is returned with it."""
@@ -109,6 +112,11 @@ class Host:
         counters = [counter for service in told["services"] for counter in service["counters"]]
         return sum(one["value"] for one in counters if one["name"] == "between_hosts")
 
+    def listening(self):
+        """The TCP ports of this host at which somebody listens."""
+        lines = self.run("ss", "-ltnH").splitlines()
+        return {int(line.split()[3].rpartition(":")[2]) for line in lines}
+
     def files(self):
         """How many descriptors the daemon has."""
         return len(os.listdir(f"/proc/{self.daemon.pid}/fd"))
@@ -141,6 +149,8 @@ def endpoints():
     one, two = hosts()
     for server, client, node in [(two, one, 1), (one, two, 0)]:
         serving = server.serve()
+        data = server.listening() - {7700}
+        assert data and data <= set(DATA_PORTS), data
         tests = [("latency",), ("put", "--size", "65536"), ("get", "--size", "65536"), ("atomic",),
                  ("message", "--size", "100000"), ("lane", "--over", "endpoint")]
         for test, *options in tests if node == 1 else tests[:1]:

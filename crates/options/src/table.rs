@@ -4,6 +4,7 @@
 //! accessor of [`Options`], its variable, its flag, and its place in the file and the manual.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::entry::Category::{Daemon as ForDaemon, Ethernet, Fabric, SharedMemory, Sockets};
@@ -412,6 +413,54 @@ options! {
         text: "Addresses of daemons of the fabric, of which one is enough to join. The one daemon \
                without seeds is the first, which gives the others their numbers. No memory.",
     }
+    "fabric.etcd" => FabricEtcd, fabric_etcd -> Vec<String> {
+        kind: Kind::Urls,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "Endpoints of an etcd, 3.4 or later, in place of `fabric.seeds`, the same etcd on \
+               all hosts. It gives the numbers and holds the table of nodes, so no daemon is the \
+               first. Memory: 1 MiB for an answer.",
+    }
+    "fabric.etcd_ca" => FabricEtcdCa, fabric_etcd_ca -> Option<&str> {
+        kind: Kind::File,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The file with the certificates (PEM) of those who sign for etcd's endpoints; \
+               needed where `fabric.etcd` has https. No memory.",
+    }
+    "fabric.etcd_cert" => FabricEtcdCert, fabric_etcd_cert -> Option<&str> {
+        kind: Kind::File,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The file with this host's certificate for etcd (PEM), where etcd asks for one. No \
+               memory.",
+    }
+    "fabric.etcd_key" => FabricEtcdKey, fabric_etcd_key -> Option<&str> {
+        kind: Kind::File,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The file with the private key of `fabric.etcd_cert` (PEM), which only its owner \
+               can read. No memory.",
+    }
+    "fabric.etcd_user" => FabricEtcdUser, fabric_etcd_user -> Option<&str> {
+        kind: Kind::Name,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The user of etcd, where it has users. Empty: none. No memory.",
+    }
+    "fabric.etcd_password" => FabricEtcdPassword, fabric_etcd_password -> Option<&str> {
+        kind: Kind::File,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The file with the password of `fabric.etcd_user`, which only its owner can read. \
+               No memory.",
+    }
     "fabric.key" => FabricKey, fabric_key -> Option<&str> {
         kind: Kind::File,
         unit: "",
@@ -466,6 +515,15 @@ options! {
         text: "The provider of libfabric that carries data between hosts, the same on all, as \
                `weft info` names it. Empty: the first that serves more than one host. Memory: that \
                of the provider, for each endpoint.",
+    }
+    "fabric.ports" => FabricPorts, fabric_ports -> Option<RangeInclusive<u16>> {
+        kind: Kind::Ports,
+        unit: "",
+        category: Fabric,
+        effect: ProgramsAndDaemon,
+        text: "The TCP ports at which endpoints of this host listen for data of other hosts, as \
+               7710-7790: one for each endpoint of a program and for the Ethernet device. For \
+               providers over TCP, and firewalls before them. Empty: any port. No memory.",
     }
     "fabric.device" => FabricDevice, fabric_device -> Option<&str> {
         kind: Kind::Name,

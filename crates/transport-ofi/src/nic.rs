@@ -3,7 +3,9 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use weft_libfabric::{Error, Peer, Port, PortOptions, Refused, Registration, Report, Rights, Spot};
+use weft_libfabric::{
+    Error, Peer, Port, PortOptions, Refused, Registration, Report, Rights, Spot, Wanted,
+};
 use weft_memory::Memory;
 
 /// A range of registered memory: the registration, the offset in its range, the length.
@@ -68,13 +70,13 @@ impl PortNic {
     /// # Errors
     /// [`Error`].
     #[allow(clippy::disallowed_methods, reason = "it owns the clock of the state machine")]
-    pub fn open(offer: weft_libfabric::Offer) -> Result<Self, Error> {
+    pub fn open(wanted: &Wanted) -> Result<Self, Error> {
         let options = PortOptions {
             message_bytes_max: crate::packet::PACKET_BYTES,
             receives_max: RECEIVES,
             sends_max: RECEIVES,
         };
-        Ok(Self { port: Port::open(offer, options)?, start: Instant::now() })
+        Ok(Self { port: Port::of(wanted, options)?, start: Instant::now() })
     }
 }
 

@@ -44,8 +44,9 @@ pub fn shm_parameters(options: &Options) -> Parameters {
 pub struct PortsOfNode {
     /// The daemon's socket.
     socket: PathBuf,
-    /// The provider that is wanted; the first that serves hosts if none is named.
-    provider: Option<String>,
+    /// The provider that is wanted; the first that serves hosts if none is named. And the TCP ports
+    /// at which it listens.
+    wanted: Wanted,
 }
 
 impl Cards for PortsOfNode {
@@ -54,7 +55,7 @@ impl Cards for PortsOfNode {
     fn open(&self) -> Result<PortNic, Error> {
         // The daemon may have joined a fabric by now.
         let address = data_address(&self.socket);
-        Ports { wanted: wanted(self.provider.as_deref(), address)? }.open()
+        Ports { wanted: found(Wanted { source: address, ..self.wanted.clone() })? }.open()
     }
 }
 
@@ -63,22 +64,28 @@ pub fn layered(
     socket: &Path,
     broker: Arc<dyn Connector>,
     parameters: Parameters,
-    provider: Option<String>,
+    wanted: Wanted,
 ) -> LayeredTransport<PortsOfNode> {
-    let ports = PortsOfNode { socket: socket.to_path_buf(), provider };
+    let ports = PortsOfNode { socket: socket.to_path_buf(), wanted };
     let far = OfiTransport::new(ports, Arc::clone(&broker), Default::default());
     LayeredTransport::new(ShmTransport::new(broker, parameters), far, on_a_thread)
 }
 
-/// The provider that is wanted, or the first that serves hosts, and the address of its interface.
-/// Loads libfabric.
+/// The port that the options want, at the provider `named` if one is.
+pub fn wanted(named: Option<&str>, options: &Options) -> Wanted {
+    let provider = named.or(options.fabric_provider()).map(str::to_owned);
+    Wanted { provider, source: None, ports: options.fabric_ports() }
+}
+
+/// The same with the first provider that serves hosts if none is named, and the address of its
+/// interface. Loads libfabric.
 ///
 /// # Errors
 /// There is no libfabric, or no provider.
-pub fn wanted(provider: Option<&str>, address: Option<String>) -> Result<Wanted, Error> {
-    let Wanted { provider, source } = Ports::between_hosts(provider, address)?.wanted;
-    let source = source.or_else(|| loopback(provider.as_deref()?));
-    Ok(Wanted { provider, source })
+pub fn found(wanted: Wanted) -> Result<Wanted, Error> {
+    let wanted = Ports::between_hosts(wanted)?.wanted;
+    let source = wanted.source.or_else(|| loopback(wanted.provider.as_deref()?));
+    Ok(Wanted { source, ..wanted })
 }
 
 /// Providers over TCP find each other on the loopback interface.

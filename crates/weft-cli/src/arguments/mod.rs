@@ -44,6 +44,8 @@ Examples:
                                            the first daemon, which admits the others
   weft daemon --fabric-key fabric.key --fabric-listen 10.9.0.2:7700 --fabric-seeds 10.9.0.1:7700
                                            the daemon of the next host
+  weft daemon --fabric-key fabric.key --fabric-listen 10.9.0.2:7700 \\
+      --fabric-etcd http://10.9.0.9:2379   a daemon that joins by etcd, without a first one
   weft fabric nodes                        the hosts, and which of them are up";
 
 const FABRIC_KEY_EXAMPLES: &str = "\

@@ -87,8 +87,7 @@ pub fn measure(arguments: &PerfArguments, size: u64, options: &Options) -> anyho
         arguments.memory == MemoryKind::Fresh,
         "over libfabric there is fresh memory alone; leave --memory out"
     );
-    let provider = arguments.provider.as_deref().or(options.fabric_provider());
-    let wanted = transports::wanted(provider, None)?;
+    let wanted = transports::found(transports::wanted(arguments.provider.as_deref(), options))?;
     let directory =
         LocalBroker::new(NodeId::LOCAL, Limits::default(), ServicePolicy::default(), no_bells);
     let placement =

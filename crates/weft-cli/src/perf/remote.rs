@@ -20,6 +20,7 @@ use weft_fabric::{
     PATIENCE, SendError, Transport, Vpid,
 };
 use weft_layers::{LayeredEndpoint, LayeredTransport};
+use weft_libfabric::{Error, Library, Wanted};
 use weft_transport_ofi::{OfiTransport, Parameters, Ports};
 use weft_transport_shm::ShmTransport;
 
@@ -121,8 +122,9 @@ fn over_ofi(
     configuration: &Configuration,
 ) -> anyhow::Result<OfiTransport<Ports>> {
     let (socket, broker) = daemon(configuration)?;
-    let provider = arguments.provider.as_deref().or(configuration.options.fabric_provider());
-    let wanted = transports::wanted(provider, transports::data_address(&socket))?;
+    let wanted = transports::wanted(arguments.provider.as_deref(), &configuration.options);
+    let source = transports::data_address(&socket);
+    let wanted = transports::found(Wanted { source, ..wanted })?;
     Ok(OfiTransport::new(Ports { wanted }, broker, Parameters::default()))
 }
 
@@ -132,13 +134,19 @@ fn over_both(
 ) -> anyhow::Result<LayeredTransport<PortsOfNode>> {
     let (socket, broker) = daemon(configuration)?;
     let options = &configuration.options;
-    let provider = arguments.provider.as_deref().or(options.fabric_provider());
+    let wanted = transports::wanted(arguments.provider.as_deref(), options);
     if arguments.to.is_some_and(|to| to != transports::own_number(&socket)) {
         // It is needed, and where there is none nobody answers.
-        Ports { wanted: transports::wanted(provider, None)? }.offer()?;
+        let wanted = transports::found(wanted.clone())?;
+        if Library::load()?.offers(&wanted)?.is_empty() {
+            return Err(Error::NoOffer(format!(
+                "provider {}",
+                wanted.provider.unwrap_or_default()
+            ))
+            .into());
+        }
     }
-    let (provider, parameters) = (provider.map(str::to_owned), transports::shm_parameters(options));
-    Ok(transports::layered(&socket, broker, parameters, provider))
+    Ok(transports::layered(&socket, broker, transports::shm_parameters(options), wanted))
 }
 
 /// Measures `arguments.test` to the server of a node.

@@ -214,9 +214,9 @@ fn over_both(
     options: &Options,
     arguments: &PerfArguments,
 ) -> LayeredTransport<PortsOfNode> {
-    let provider = arguments.provider.as_deref().or(options.fabric_provider()).map(str::to_owned);
+    let wanted = transports::wanted(arguments.provider.as_deref(), options);
     let parameters = parameters(options, arguments);
-    transports::layered(&socket.path, broker(socket), parameters, provider)
+    transports::layered(&socket.path, broker(socket), parameters, wanted)
 }
 
 fn parse(address: &str) -> anyhow::Result<EndpointAddress> {
