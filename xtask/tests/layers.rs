@@ -23,6 +23,8 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-netdev",
             "weft-program",
             "weft-message",
+            "weft-routing",
+            "weft-network",
         ],
     ),
     (
@@ -52,13 +54,14 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-fabric-manager",
         ],
     ),
-    (4, &["weft-ffi", "weft-preload", "weftd", "weft-cli", "weft-web"]),
+    (4, &["weft-ffi", "weft-preload", "weftd", "weft-scenario", "weft-cli", "weft-web"]),
     (5, &["weft-sim", "weft-e2e", "weft-examples", "weft-fuzz", "weft-icount", "xtask"]),
 ];
 
 /// Allowed imports inside one layer: (importing crate, imported crate).
 const SIBLINGS: &[(&str, &str)] = &[
     ("weft-cli", "weftd"),
+    ("weft-cli", "weft-scenario"),
     // Services import it, and it needs the traits alone.
     ("weft-message", "weft-fabric"),
     // Both transports ask it, and it needs the names of the fabric and a way to its daemon.
@@ -67,6 +70,8 @@ const SIBLINGS: &[(&str, &str)] = &[
     // It joins the two.
     ("weft-layers", "weft-transport-shm"),
     ("weft-layers", "weft-transport-ofi"),
+    // Its packets take routes.
+    ("weft-network", "weft-routing"),
     // It registers memory with the library.
     ("weft-libfabric", "weft-memory"),
 ];

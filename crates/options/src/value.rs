@@ -27,8 +27,15 @@ pub enum LaneKind {
     Memory,
     /// An endpoint of each process.
     Endpoint,
-    /// Memory on one host, and endpoints over libfabric between hosts.
-    Fabric,
+}
+
+/// When connections to programs of other hosts go over the fabric.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BetweenHosts {
+    /// They stay on TCP, and libfabric is not loaded.
+    Never,
+    /// Where both ends say so.
+    Always,
 }
 
 /// How endpoints reach their peers.
@@ -102,7 +109,6 @@ impl Value<'_> for LaneKind {
     fn read(setting: &Setting, entry: &Entry) -> Self {
         match word(setting, entry) {
             "endpoint" => Self::Endpoint,
-            "fabric" => Self::Fabric,
             _ => Self::Memory,
         }
     }
@@ -114,6 +120,15 @@ impl Value<'_> for TransportChoice {
             "shm" => Self::Shm,
             "ofi" => Self::Ofi,
             _ => Self::Auto,
+        }
+    }
+}
+
+impl Value<'_> for BetweenHosts {
+    fn read(setting: &Setting, entry: &Entry) -> Self {
+        match word(setting, entry) {
+            "always" => Self::Always,
+            _ => Self::Never,
         }
     }
 }

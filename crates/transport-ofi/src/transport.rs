@@ -18,9 +18,10 @@ use weft_sync::AdaptiveWait;
 use crate::directory::{Attaching, Directory, Opening};
 use crate::endpoint::OfiEndpoint;
 use crate::engine::Engine;
+use crate::nic::ThreadHolds;
 use crate::nic::{Nic, PortNic};
 use crate::packet::BODY_BYTES;
-use crate::shared::{Shared, ThreadHolds, counter, ring};
+use crate::shared::{Shared, counter, ring};
 use crate::station::Station;
 
 /// Makes the cards of a transport.

@@ -2,7 +2,8 @@
 //!
 //! `weft run` puts unmodified programs on the fabric, `weft daemon`, `down` and `status` manage the
 //! node daemon, `weft fabric` shows other hosts, `weft lab` makes a cluster on one machine,
-//! `weft info` and `weft config` tell what is in force, `weft perf` measures and `weft demo` shows.
+//! `weft info` and `weft config` tell what is in force, `weft perf` measures, `weft sim` simulates
+//! networks and `weft demo` shows.
 //! Everything that scripts may rely on is in [`arguments`].
 //!
 //! May depend on every lower layer. Always true: standard output carries what was asked
@@ -23,6 +24,7 @@ mod output;
 mod perf;
 mod providers;
 mod run;
+mod sim;
 mod status;
 mod table;
 mod terminal;
@@ -60,6 +62,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Lab(command) => lab::lab(command, &configuration()?),
         Command::Info(arguments) => information::show(arguments, &configuration()?),
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
+        Command::Sim(command) => sim::sim(command),
         Command::Demo(arguments) => demo::demo(arguments),
         Command::Config(command) => config::config(command, invocation.flags.clone()),
         Command::Man { directory } => manual::pages(directory),

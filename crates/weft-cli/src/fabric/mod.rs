@@ -1,4 +1,6 @@
-//! `weft fabric`: a new key, the hosts of the fabric, and the end of one.
+//! `weft fabric`: a new key, the hosts of the fabric, the end of one, and the routes of a topology.
+
+mod network;
 
 use std::process::ExitCode;
 
@@ -20,6 +22,10 @@ pub fn fabric(
         FabricCommand::Key => show_line!("{}", weft_membership::new_key_line()?),
         FabricCommand::Nodes(arguments) => nodes(arguments, &configuration()?)?,
         FabricCommand::Expel(arguments) => expel(arguments, &configuration()?)?,
+        FabricCommand::Check(arguments) => return network::check(arguments),
+        FabricCommand::Routes(arguments) => return network::routes(arguments),
+        FabricCommand::Show(arguments) => return network::show(arguments),
+        FabricCommand::Trace(arguments) => return network::trace(arguments),
     }
     Ok(ExitCode::SUCCESS)
 }
