@@ -7,14 +7,15 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
-use weft_fabric::{EndpointAddress, NodeId, Vpid};
+use weft_fabric::{EndpointAddress, NodeId, PartitionId, Vpid};
 use weft_wire::endpoint_control::{
-    EndpointControl, Meet, Open, Part, Port, PortName, Recall, Secret, flags, status,
+    Attach, EndpointControl, Invitation, Invite, Meet, NoPort, Open, Part, Port, PortName, Recall,
+    Secret, flags, status,
 };
 
-use crate::{
-    Credentials, Limits, Listed, NodeMessage, Outgoing, ProcessId, Refusal, State, no_bells,
-};
+use crate::later::{PORT_WITHIN, PortState};
+use crate::state::{fuzz_files, silent_bell};
+use crate::{Credentials, Limits, Listed, NodeMessage, Outgoing, ProcessId, Refusal, State};
 
 const NODES: u32 = 3;
 const STEPS: usize = 400;
@@ -24,20 +25,38 @@ const NOW: Duration = Duration::ZERO;
 struct Program {
     address: EndpointAddress,
     birth: u64,
+    user: u32,
     met: BTreeMap<EndpointAddress, ([u8; 16], bool)>,
+    kind: Kind,
+    /// The broker has said that a port is wanted.
+    is_wanted: bool,
 }
+
+/// How a program is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// By a port alone.
+    Port,
+    /// By memory, and by a port of this client if there is one.
+    Memory(Option<ProcessId>),
+}
+
+/// The user of the partition in which all meet.
+const OWNER: u32 = 1000;
 
 struct World {
     random: SmallRng,
     states: BTreeMap<NodeId, State>,
     programs: BTreeMap<ProcessId, Program>,
+    /// The programs of the clients that have ports of their own.
+    ports: BTreeMap<ProcessId, ProcessId>,
     /// Between two nodes, each way; `None` while they are apart.
     links: BTreeMap<(NodeId, NodeId), Option<VecDeque<NodeMessage>>>,
     next: u64,
 }
 
 fn broker(node: NodeId) -> State {
-    State::new(node, Limits { endpoints_max: 6, ..Limits::default() }, no_bells)
+    State::new(node, Limits { endpoints_max: 6, ..Limits::default() }, silent_bell)
 }
 
 impl World {
@@ -50,7 +69,8 @@ impl World {
                 links.insert((*from, *to), None);
             }
         }
-        Self { random, states, programs: BTreeMap::new(), links, next: 1 }
+        let (programs, ports) = (BTreeMap::new(), BTreeMap::new());
+        Self { random, states, programs, ports, links, next: 1 }
     }
 
     fn number(&mut self) -> u64 {
@@ -61,13 +81,17 @@ impl World {
     /// A program's request.
     fn ask(&mut self, process: ProcessId, message: impl Into<EndpointControl>) -> u16 {
         let message = message.into();
-        let node = self.programs[&process].address.node;
+        let owner = self.owner(process);
+        let Program { address: EndpointAddress { node, .. }, user, kind, .. } =
+            self.programs[&owner];
+        let is_open = matches!(message, EndpointControl::Open(_));
+        let files = if kind != Kind::Port && is_open { fuzz_files(0) } else { Vec::new() };
         let state = self.states.get_mut(&node).expect("a node");
         let mut out = Vec::new();
-        let credentials = Credentials { pid: 1, uid: 1000 };
+        let credentials = Credentials { pid: 1, uid: user };
         let (kind, body) = (message.kind(), message.emit());
         state
-            .handle(process, credentials, kind, &body, Vec::new(), NOW, &mut out)
+            .handle(process, credentials, kind, &body, files, NOW, &mut out)
             .expect("a message that parses");
         let refused = out.iter().find_map(|told| match told.message {
             EndpointControl::Reply(reply) if told.to == process => Some(reply.status),
@@ -77,10 +101,75 @@ impl World {
         refused.unwrap_or(status::DONE)
     }
 
+    /// The program whose client this is.
+    fn owner(&self, process: ProcessId) -> ProcessId {
+        self.ports.get(&process).copied().unwrap_or(process)
+    }
+
+    /// The client that asks about the ports of a program.
+    fn asks(&self, process: ProcessId) -> Option<ProcessId> {
+        match self.programs[&process].kind {
+            Kind::Port => Some(process),
+            Kind::Memory(port) => port,
+        }
+    }
+
+    /// A program opens its port, or says that it has none.
+    fn attach(&mut self, process: ProcessId) {
+        let Kind::Memory(None) = self.programs[&process].kind else { return };
+        let vpid = self.programs[&process].address.vpid.0;
+        if self.random.random_ratio(1, 10) {
+            self.ask(process, NoPort { vpid });
+            return;
+        }
+        let port = ProcessId(self.number());
+        self.ports.insert(port, process);
+        self.programs.get_mut(&process).expect("it is there").kind = Kind::Memory(Some(port));
+        if self.say_port(process, port) != status::DONE {
+            // It has said that it opens none.
+            self.programs.get_mut(&process).expect("it is there").kind = Kind::Memory(None);
+        }
+    }
+
+    fn say_port(&mut self, process: ProcessId, port: ProcessId) -> u16 {
+        let (vpid, birth) = (self.programs[&process].address.vpid.0, self.programs[&process].birth);
+        let name = PortName::of(&port.0.to_le_bytes()).expect("short");
+        self.ask(port, Attach { ticket: 2, vpid, birth, depth: 8, name })
+    }
+
+    /// A program loses its port, and goes on with its memory.
+    fn unplug(&mut self, process: ProcessId) {
+        let program = self.programs.get_mut(&process).expect("it is there");
+        let Kind::Memory(Some(port)) = program.kind else { return };
+        program.kind = Kind::Memory(None);
+        program.met.clear();
+        self.gone(process, port);
+    }
+
+    fn gone(&mut self, process: ProcessId, client: ProcessId) {
+        let node = self.programs[&process].address.node;
+        let mut out = Vec::new();
+        self.states.get_mut(&node).expect("a node").process_gone(client, &mut out);
+        self.tell(out);
+    }
+
     /// What brokers say reaches programs at once, and other brokers later.
     fn tell(&mut self, out: Vec<Outgoing>) {
         for told in out {
-            let Some(program) = self.programs.get_mut(&told.to) else { continue };
+            let owner = self.owner(told.to);
+            let Some(program) = self.programs.get_mut(&owner) else { continue };
+            let is_of_port = match program.kind {
+                Kind::Port => true,
+                Kind::Memory(port) => port == Some(told.to),
+            };
+            assert!(
+                is_of_port
+                    || !matches!(
+                        told.message,
+                        EndpointControl::Met(_) | EndpointControl::Parted(_)
+                    ),
+                "the client of the port alone hears of meetings"
+            );
             match told.message {
                 EndpointControl::Opened(opened) => {
                     program.address = EndpointAddress::new(NodeId(opened.node), Vpid(opened.vpid));
@@ -96,6 +185,7 @@ impl World {
                         program.met.remove(&with);
                     }
                 }
+                EndpointControl::PortWanted(_) => program.is_wanted = true,
                 _ => {}
             }
         }
@@ -110,17 +200,30 @@ impl World {
     }
 
     fn open(&mut self, node: NodeId) {
+        let flags = if self.random.random() { flags::PORT_LATER } else { flags::PORT };
+        self.open_as(node, OWNER, Open { flags, ..Open::default() });
+    }
+
+    fn open_as(&mut self, node: NodeId, user: u32, open: Open) -> ProcessId {
         let process = ProcessId(self.number());
         let birth = self.random.next_u64();
         let address = EndpointAddress::new(node, Vpid(0xffff));
-        self.programs.insert(process, Program { address, birth, met: BTreeMap::new() });
-        let flags = flags::PORT;
-        let open = Open { ticket: 1, birth, vpid: 0xffff, flags, ..Open::default() };
+        let has_memory = open.flags & flags::PORT_LATER != 0;
+        let kind = if has_memory { Kind::Memory(None) } else { Kind::Port };
+        let met = BTreeMap::new();
+        let program = Program { address, birth, user, met, kind, is_wanted: false };
+        self.programs.insert(process, program);
+        let open = Open { ticket: 1, birth, vpid: 0xffff, ..open };
         if self.ask(process, open) != status::DONE {
             self.programs.remove(&process);
-            return;
+            return process;
         }
-        self.name_port(process);
+        // A guest's ticket is good when another node says so.
+        while self.programs[&process].address.vpid.0 == 0xffff && self.deliver() {}
+        if !has_memory {
+            self.name_port(process);
+        }
+        process
     }
 
     fn name_port(&mut self, process: ProcessId) {
@@ -131,19 +234,19 @@ impl World {
     }
 
     fn close(&mut self, process: ProcessId) {
-        let program = self.programs.remove(&process).expect("it is there");
-        let mut out = Vec::new();
-        let state = self.states.get_mut(&program.address.node).expect("a node");
-        state.process_gone(process, &mut out);
-        self.tell(out);
+        self.unplug(process);
+        self.gone(process, process);
+        self.programs.remove(&process);
     }
 
     fn meet(&mut self, process: ProcessId, to: EndpointAddress) {
         let number = u128::from(self.number()) << 64 | u128::from(self.random.next_u64());
         let vpid = self.programs[&process].address.vpid.0;
         let (node, peer, secret) = (to.node.0, to.vpid.0, Secret(number.to_le_bytes()));
-        if !self.programs[&process].met.contains_key(&to) {
-            self.ask(process, Meet { ticket: 3, vpid, node, peer, secret });
+        if !self.programs[&process].met.contains_key(&to)
+            && let Some(client) = self.asks(process)
+        {
+            self.ask(client, Meet { ticket: 3, vpid, node, peer, secret });
         }
     }
 
@@ -152,7 +255,8 @@ impl World {
         let Some((with, (secret, _))) = program.met.pop_first() else { return };
         let (node, peer, secret) = (with.node.0, with.vpid.0, Secret(secret));
         let vpid = program.address.vpid.0;
-        self.ask(process, Part { vpid, node, peer, secret });
+        let client = self.asks(process).expect("it has met somebody");
+        self.ask(client, Part { vpid, node, peer, secret });
     }
 
     fn join(&mut self, one: NodeId, two: NodeId) {
@@ -190,17 +294,7 @@ impl World {
                 self.programs.remove(&process);
                 continue;
             }
-            let program = &self.programs[&process];
-            let (vpid, birth) = (program.address.vpid.0, program.birth);
-            let flags = flags::PORT | flags::AGAIN | flags::PARTITION;
-            let open = Open { ticket: 1, birth, vpid, flags, partition: 1000, ..Open::default() };
-            assert_eq!(self.ask(process, open), status::DONE);
-            self.name_port(process);
-            for (with, (secret, greets)) in self.programs[&process].met.clone() {
-                let (node, peer, secret) = (with.node.0, with.vpid.0, Secret(secret));
-                let greets_first = greets.into();
-                self.ask(process, Recall { vpid, node, peer, secret, greets_first });
-            }
+            self.come_back(process, PartitionId::of_user(OWNER));
             let other = NodeId(self.random.random_range(0..NODES));
             if other != node && self.links[&(node, other)].is_none() {
                 self.join(node, other);
@@ -218,6 +312,28 @@ impl World {
             self.deliver();
         }
         self.settle(node);
+    }
+
+    /// A program announces itself to a broker that was started anew.
+    fn come_back(&mut self, process: ProcessId, partition: PartitionId) {
+        let Program { address, birth, kind, .. } = self.programs[&process];
+        let vpid = address.vpid.0;
+        let way = if kind == Kind::Port { flags::PORT } else { flags::PORT_LATER };
+        let flags = way | flags::AGAIN | flags::PARTITION;
+        let partition = partition.0;
+        let open = Open { ticket: 1, birth, vpid, flags, partition, ..Open::default() };
+        assert_eq!(self.ask(process, open), status::DONE);
+        match kind {
+            Kind::Port => self.name_port(process),
+            Kind::Memory(None) => {}
+            Kind::Memory(Some(port)) => assert_eq!(self.say_port(process, port), status::DONE),
+        }
+        for (with, (secret, greets)) in self.programs[&process].met.clone() {
+            let client = self.asks(process).expect("it has met somebody");
+            let (node, peer, secret) = (with.node.0, with.vpid.0, Secret(secret));
+            let greets_first = greets.into();
+            self.ask(client, Recall { vpid, node, peer, secret, greets_first });
+        }
     }
 
     fn settle(&mut self, node: NodeId) {
@@ -259,6 +375,15 @@ impl World {
                 self.join(node, other);
             }
             (57, _) => self.restart(node),
+            (58..60, Some(process)) => self.unplug(process),
+            (60..70, Some(process))
+                if std::mem::take(
+                    &mut self.programs.get_mut(&process).expect("it is there").is_wanted,
+                ) =>
+            {
+                self.attach(process);
+            }
+            (70..73, Some(process)) => self.attach(process),
             _ => {
                 self.deliver();
             }
@@ -272,6 +397,15 @@ impl World {
             if self.links[&(one, two)].is_none() {
                 self.join(one, two);
             }
+        }
+        while self.deliver() {}
+        // Those who still wait for a port have waited long enough.
+        for node in (0..NODES).map(NodeId) {
+            let mut out = Vec::new();
+            let state = self.states.get_mut(&node).expect("a node");
+            state.handle_timeout(NOW + PORT_WITHIN, &mut out);
+            assert_eq!(state.poll_timeout(), None, "nobody waits any more");
+            self.tell(out);
         }
         while self.deliver() {}
     }
@@ -291,6 +425,15 @@ impl World {
             }
             let entry = self.states[&address.node].entry(address.vpid.0).expect("it is open");
             assert!(entry.met.keys().eq(program.met.keys()), "{address} and its broker agree");
+            let client = match entry.port {
+                PortState::Open(_, client) => Some(client),
+                _ => None,
+            };
+            let expected = match program.kind {
+                Kind::Port => client,
+                Kind::Memory(port) => port,
+            };
+            assert_eq!(client, expected, "{address} has its port");
         }
     }
 }
@@ -351,9 +494,10 @@ fn anything(random: &mut SmallRng) -> NodeMessage {
         3 => NodeMessage::Ended { vpid },
         4 => NodeMessage::Meet { number, from: vpid, depth: 9, name, to, secret },
         5 => {
-            let outcome = match random.random_range(0..3) {
+            let outcome = match random.random_range(0..4) {
                 0 => Ok((random.random(), name)),
                 1 => Err(Refusal::NotFound),
+                2 => Err(Refusal::NoPort),
                 _ => Err(Refusal::Full(random.random())),
             };
             NodeMessage::Met { number, outcome }
@@ -395,4 +539,140 @@ fn a_node_that_says_anything_breaks_nothing() {
             assert!(entry.met.len() <= 16, "peers of this node and of the other");
         }
     }
+}
+
+/// Two nodes: a guest on the first, endpoints of the owner on both and a member of another user.
+/// The guest has met one of them.
+struct Party {
+    world: World,
+    partition: PartitionId,
+    guest: ProcessId,
+    owner: ProcessId,
+    other: ProcessId,
+    /// Of the owner, on the second node.
+    third: ProcessId,
+}
+
+const GUEST: u32 = 1001;
+const HOME: NodeId = NodeId(0);
+const AWAY: NodeId = NodeId(1);
+
+impl Party {
+    /// The guest has met an endpoint of this user, at this node.
+    fn new(of_met: u32, at: NodeId) -> Self {
+        let mut world = World::new(1);
+        (0..NODES).map(NodeId).for_each(|node| world.settle(node));
+        world.join(HOME, AWAY);
+        let partition = PartitionId::of_user(OWNER).0 | 7 << 32;
+        let (flags, into) = (flags::PORT, flags::PORT | flags::PARTITION);
+        let third = world.open_as(AWAY, OWNER, Open { flags: into, partition, ..Open::default() });
+        let owner = world.open_as(AWAY, OWNER, Open { flags: into, partition, ..Open::default() });
+        let other = world.open_as(HOME, OWNER, Open { flags: into, partition, ..Open::default() });
+        let mut guests = [GUEST, 1002].into_iter().zip([HOME, at]).map(|(user, node)| {
+            let invitation =
+                Invitation(world.number().to_le_bytes().repeat(2).try_into().expect("16"));
+            let vpid = world.programs[&owner].address.vpid.0;
+            let within_ms = 1_000;
+            world.ask(owner, Invite { ticket: 5, vpid, invitation, within_ms });
+            let flags = flags | flags::INVITATION;
+            world.open_as(node, user, Open { flags, invitation, ..Open::default() })
+        });
+        let (guest, member) = (guests.next().expect("two"), guests.next().expect("two"));
+        drop(guests);
+        let met = [owner, other, member].into_iter().find(|process| {
+            let program = &world.programs[process];
+            program.user == of_met && program.address.node == at
+        });
+        let to = world.programs[&met.expect("there is such a one")].address;
+        while world.deliver() {}
+        world.meet(guest, to);
+        while world.deliver() {}
+        assert!(world.programs[&guest].met.contains_key(&to));
+        let partition = PartitionId(partition);
+        Self { world, partition, guest, owner, other, third }
+    }
+
+    /// The broker of the guest's node is started anew. The others on it come back.
+    fn restart(&mut self, guest_is_first: bool, joins_early: bool) {
+        self.world.cut(HOME, AWAY);
+        self.world.states.insert(HOME, broker(HOME));
+        let mut all = vec![self.other, self.guest];
+        if guest_is_first {
+            all.reverse();
+        }
+        if joins_early {
+            self.world.join(HOME, AWAY);
+            while self.world.deliver() {}
+        }
+        all.into_iter().for_each(|process| self.world.come_back(process, self.partition));
+        while self.world.deliver() {}
+        self.world.settle(HOME);
+        if !joins_early {
+            self.world.join(HOME, AWAY);
+        }
+        while self.world.deliver() {}
+    }
+
+    /// Whether the guest can meet one that it has not met.
+    fn is_inside(&mut self) -> bool {
+        for process in [self.owner, self.other, self.third] {
+            let to = self.world.programs[&process].address;
+            self.world.meet(self.guest, to);
+            while self.world.deliver() {}
+            if !self.world.programs[&self.guest].met.contains_key(&to) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn guests_entry_is_there(&self) -> bool {
+        let vpid = self.world.programs[&self.guest].address.vpid.0;
+        self.world.states[&HOME].entry(vpid).is_some()
+    }
+}
+
+#[test]
+fn a_guest_comes_back_when_an_endpoint_of_the_owner_on_any_node_has_met_it() {
+    for at in [HOME, AWAY] {
+        for (guest_is_first, joins_early) in [(false, false), (true, false), (false, true)] {
+            let mut party = Party::new(OWNER, at);
+            party.restart(guest_is_first, joins_early);
+            assert!(party.is_inside(), "{at:?} {guest_is_first} {joins_early}");
+        }
+    }
+}
+
+#[test]
+fn a_stranger_does_not_come_in_as_a_guest_that_was_there() {
+    // Met by a guest, who vouches for nobody: it stays outside with the peer that it has.
+    let mut party = Party::new(1002, AWAY);
+    party.restart(false, false);
+    assert!(!party.is_inside() && party.guests_entry_is_there());
+    // With a wrong secret, or in another partition than that of its peer: it is removed, or stays
+    // outside.
+    for at in [HOME, AWAY] {
+        let mut wrong = Party::new(OWNER, at);
+        let guest = wrong.world.programs.get_mut(&wrong.guest).expect("it is there");
+        guest.met.values_mut().for_each(|(secret, _)| secret[0] ^= 1);
+        wrong.restart(at == HOME, false);
+        assert!(!wrong.is_inside());
+        // On its own node both ends say that they have met, so that they are not parted.
+        assert_eq!(wrong.guests_entry_is_there(), at == HOME);
+    }
+    let mut other = Party::new(OWNER, AWAY);
+    other.world.cut(HOME, AWAY);
+    other.world.states.insert(HOME, broker(HOME));
+    other.world.come_back(other.guest, PartitionId(other.partition.0 ^ 1 << 40));
+    other.world.settle(HOME);
+    other.world.join(HOME, AWAY);
+    while other.world.deliver() {}
+    let vpid = other.world.programs[&other.guest].address.vpid.0;
+    let entry = other.world.states[&HOME].entry(vpid);
+    assert!(entry.is_none_or(|entry| !entry.is_member), "no partition that it was not in");
+    // Without any meeting nobody can vouch for it.
+    let mut alone = Party::new(OWNER, AWAY);
+    alone.world.programs.get_mut(&alone.guest).expect("it is there").met.clear();
+    alone.restart(false, true);
+    assert!(!alone.guests_entry_is_there());
 }

@@ -86,7 +86,7 @@ static void statics(void) {
 
 /* Atomics of all PEs on one word: no ticket is given twice. */
 static void races(void) {
-  enum { EACH = 20000 };
+  enum { EACH = 10000 };
   static int ticket32;
   static long ticket64, sum;
   static unsigned bits;

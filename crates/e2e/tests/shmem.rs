@@ -190,11 +190,11 @@ fn statuses_are_those_of_the_first_that_failed() -> Outcome {
     Ok(())
 }
 
-/// The moments are those of the seed; half of `WEFT_E2E_KILLS` says how many.
+/// The moments are those of the seed; a quarter of `WEFT_E2E_KILLS` says how many.
 fn a_killed_pe_ends_the_job_at_any_moment() -> Outcome {
     let node = Node::without_daemon();
     let program = rules(&node)?;
-    let kills = setting("WEFT_E2E_KILLS", 20).div_ceil(2);
+    let kills = setting("WEFT_E2E_KILLS", 20).div_ceil(4);
     for kill in 0..kills {
         let seed = setting("WEFT_E2E_SEED", 1) + kill;
         let us = (seed.wrapping_mul(6_364_136_223_846_793_005) >> 33) % 150_000;
