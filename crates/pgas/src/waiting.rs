@@ -11,8 +11,9 @@ use crate::fault::{Fault, raise};
 
 /// Looks without a pause, about 2 us: a line of the cache comes from another processor in 50 ns.
 const LOOKS: u32 = 1500;
-/// Looks while others want the processor.
-const LOOKS_CROWDED: u32 = 20;
+/// Looks while others want the processor. The answer of a PE that runs comes within these, and a
+/// sleep costs a hundred times as much; a PE that does not run is waited for little longer.
+const LOOKS_CROWDED: u32 = 600;
 const SPINS: u32 = 16;
 const YIELDS: u32 = 100;
 const NAP_MIN: Duration = Duration::from_micros(20);
