@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 /// A program and the Debian package that contains it.
-const PROGRAMS: [(&str, &str); 19] = [
+const PROGRAMS: [(&str, &str); 21] = [
     ("python3", "python3"),
     ("curl", "curl"),
     ("redis-server", "redis-server"),
@@ -21,6 +21,8 @@ const PROGRAMS: [(&str, &str); 19] = [
     ("nft", "nftables"),
     ("sysctl", "procps"),
     ("pgbench", "postgresql"),
+    ("etcd", "etcd-server"),
+    ("openssl", "openssl"),
     // Its package brings the library, too.
     ("fi_info", "libfabric-bin"),
     // MPICH's launcher and library, for jobs of other programs.

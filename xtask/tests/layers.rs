@@ -34,6 +34,8 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-program",
             "weft-pmi",
             "weft-message",
+            "weft-routing",
+            "weft-network",
         ],
     ),
     (
@@ -64,18 +66,32 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-fabric-manager",
         ],
     ),
-    (4, &["weft-ffi", "weft-preload", "weft-shmem", "weftd", "weft-cli", "weft-web"]),
+    (
+        4,
+        &[
+            "weft-ffi",
+            "weft-preload",
+            "weft-shmem",
+            "weftd",
+            "weft-scenario",
+            "weft-cli",
+            "weft-web",
+        ],
+    ),
     (5, &["weft-sim", "weft-e2e", "weft-examples", "weft-fuzz", "weft-icount", "xtask"]),
 ];
 
 /// Allowed imports inside one layer: (importing crate, imported crate).
 const SIBLINGS: &[(&str, &str)] = &[
     ("weft-cli", "weftd"),
+    ("weft-cli", "weft-scenario"),
     // Services import it, and it needs the traits alone.
     ("weft-message", "weft-fabric"),
     // Both transports ask it, and it needs the names of the fabric and a way to its daemon.
     ("weft-broker", "weft-fabric"),
     ("weft-broker", "weft-channel"),
+    // Its packets take routes.
+    ("weft-network", "weft-routing"),
     // It registers memory with the library.
     ("weft-libfabric", "weft-memory"),
 ];

@@ -475,20 +475,31 @@ impl State {
         }
     }
 
-    /// Ends the meetings that the other node does not have.
+    /// Ends the meetings that the other node does not have. One that it has shows that a guest from
+    /// before a restart of this broker was in the partition of its peer: nobody else knows the
+    /// secret.
     fn take_meetings(&mut self, node: NodeId, out: &mut Vec<Outgoing>) {
         let Some(known) = self.nodes.nodes.get_mut(&node) else { return };
         let theirs = std::mem::take(&mut known.meetings);
         for vpid in self.vpids() {
             let Some(entry) = self.entry(vpid) else { continue };
             let of_node = entry.met.iter().filter(|(with, _)| with.node == node);
-            let lost = of_node
-                .filter(|(with, meeting)| !theirs.contains(&(with.vpid.0, vpid, meeting.secret)));
-            let lost: Vec<_> = lost.map(|(with, _)| *with).collect();
-            for with in lost {
+            let (kept, lost): (Vec<_>, Vec<_>) = of_node
+                .map(|(with, meeting)| (*with, meeting.secret))
+                .partition(|(with, secret)| theirs.contains(&(with.vpid.0, vpid, *secret)));
+            for (with, _) in lost {
                 self.parted(vpid, with, None, out);
             }
+            for (with, _) in kept {
+                let known = self.nodes.nodes.get(&node);
+                let voucher = known.and_then(|known| known.endpoints.get(&with.vpid.0));
+                if let Some(Listed { user, partition, .. }) = voucher {
+                    let about = (*user, PartitionId(*partition));
+                    self.come_in(vpid, about, out);
+                }
+            }
         }
+        self.remove_strangers(out);
     }
 
     /// Tells all nodes again, now that endpoints from before a restart had their time.

@@ -7,9 +7,10 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
-use weft_fabric::{EndpointAddress, NodeId, Vpid};
+use weft_fabric::{EndpointAddress, NodeId, PartitionId, Vpid};
 use weft_wire::endpoint_control::{
-    EndpointControl, Meet, Open, Part, Port, PortName, Recall, Secret, flags, status,
+    EndpointControl, Invitation, Invite, Meet, Open, Part, Port, PortName, Recall, Secret, flags,
+    status,
 };
 
 use crate::{
@@ -24,8 +25,12 @@ const NOW: Duration = Duration::ZERO;
 struct Program {
     address: EndpointAddress,
     birth: u64,
+    user: u32,
     met: BTreeMap<EndpointAddress, ([u8; 16], bool)>,
 }
+
+/// The user of the partition in which all meet.
+const OWNER: u32 = 1000;
 
 struct World {
     random: SmallRng,
@@ -61,10 +66,10 @@ impl World {
     /// A program's request.
     fn ask(&mut self, process: ProcessId, message: impl Into<EndpointControl>) -> u16 {
         let message = message.into();
-        let node = self.programs[&process].address.node;
+        let Program { address: EndpointAddress { node, .. }, user, .. } = self.programs[&process];
         let state = self.states.get_mut(&node).expect("a node");
         let mut out = Vec::new();
-        let credentials = Credentials { pid: 1, uid: 1000 };
+        let credentials = Credentials { pid: 1, uid: user };
         let (kind, body) = (message.kind(), message.emit());
         state
             .handle(process, credentials, kind, &body, Vec::new(), NOW, &mut out)
@@ -110,17 +115,24 @@ impl World {
     }
 
     fn open(&mut self, node: NodeId) {
+        let open = Open { flags: flags::PORT, ..Open::default() };
+        self.open_as(node, OWNER, open);
+    }
+
+    fn open_as(&mut self, node: NodeId, user: u32, open: Open) -> ProcessId {
         let process = ProcessId(self.number());
         let birth = self.random.next_u64();
         let address = EndpointAddress::new(node, Vpid(0xffff));
-        self.programs.insert(process, Program { address, birth, met: BTreeMap::new() });
-        let flags = flags::PORT;
-        let open = Open { ticket: 1, birth, vpid: 0xffff, flags, ..Open::default() };
+        self.programs.insert(process, Program { address, birth, user, met: BTreeMap::new() });
+        let open = Open { ticket: 1, birth, vpid: 0xffff, ..open };
         if self.ask(process, open) != status::DONE {
             self.programs.remove(&process);
-            return;
+            return process;
         }
+        // A guest's ticket is good when another node says so.
+        while self.programs[&process].address.vpid.0 == 0xffff && self.deliver() {}
         self.name_port(process);
+        process
     }
 
     fn name_port(&mut self, process: ProcessId) {
@@ -190,17 +202,7 @@ impl World {
                 self.programs.remove(&process);
                 continue;
             }
-            let program = &self.programs[&process];
-            let (vpid, birth) = (program.address.vpid.0, program.birth);
-            let flags = flags::PORT | flags::AGAIN | flags::PARTITION;
-            let open = Open { ticket: 1, birth, vpid, flags, partition: 1000, ..Open::default() };
-            assert_eq!(self.ask(process, open), status::DONE);
-            self.name_port(process);
-            for (with, (secret, greets)) in self.programs[&process].met.clone() {
-                let (node, peer, secret) = (with.node.0, with.vpid.0, Secret(secret));
-                let greets_first = greets.into();
-                self.ask(process, Recall { vpid, node, peer, secret, greets_first });
-            }
+            self.come_back(process, PartitionId::of_user(OWNER));
             let other = NodeId(self.random.random_range(0..NODES));
             if other != node && self.links[&(node, other)].is_none() {
                 self.join(node, other);
@@ -218,6 +220,22 @@ impl World {
             self.deliver();
         }
         self.settle(node);
+    }
+
+    /// A program announces itself to a broker that was started anew.
+    fn come_back(&mut self, process: ProcessId, partition: PartitionId) {
+        let program = &self.programs[&process];
+        let (vpid, birth) = (program.address.vpid.0, program.birth);
+        let flags = flags::PORT | flags::AGAIN | flags::PARTITION;
+        let partition = partition.0;
+        let open = Open { ticket: 1, birth, vpid, flags, partition, ..Open::default() };
+        assert_eq!(self.ask(process, open), status::DONE);
+        self.name_port(process);
+        for (with, (secret, greets)) in self.programs[&process].met.clone() {
+            let (node, peer, secret) = (with.node.0, with.vpid.0, Secret(secret));
+            let greets_first = greets.into();
+            self.ask(process, Recall { vpid, node, peer, secret, greets_first });
+        }
     }
 
     fn settle(&mut self, node: NodeId) {
@@ -395,4 +413,140 @@ fn a_node_that_says_anything_breaks_nothing() {
             assert!(entry.met.len() <= 16, "peers of this node and of the other");
         }
     }
+}
+
+/// Two nodes: a guest on the first, endpoints of the owner on both and a member of another user.
+/// The guest has met one of them.
+struct Party {
+    world: World,
+    partition: PartitionId,
+    guest: ProcessId,
+    owner: ProcessId,
+    other: ProcessId,
+    /// Of the owner, on the second node.
+    third: ProcessId,
+}
+
+const GUEST: u32 = 1001;
+const HOME: NodeId = NodeId(0);
+const AWAY: NodeId = NodeId(1);
+
+impl Party {
+    /// The guest has met an endpoint of this user, at this node.
+    fn new(of_met: u32, at: NodeId) -> Self {
+        let mut world = World::new(1);
+        (0..NODES).map(NodeId).for_each(|node| world.settle(node));
+        world.join(HOME, AWAY);
+        let partition = PartitionId::of_user(OWNER).0 | 7 << 32;
+        let (flags, into) = (flags::PORT, flags::PORT | flags::PARTITION);
+        let third = world.open_as(AWAY, OWNER, Open { flags: into, partition, ..Open::default() });
+        let owner = world.open_as(AWAY, OWNER, Open { flags: into, partition, ..Open::default() });
+        let other = world.open_as(HOME, OWNER, Open { flags: into, partition, ..Open::default() });
+        let mut guests = [GUEST, 1002].into_iter().zip([HOME, at]).map(|(user, node)| {
+            let invitation =
+                Invitation(world.number().to_le_bytes().repeat(2).try_into().expect("16"));
+            let vpid = world.programs[&owner].address.vpid.0;
+            let within_ms = 1_000;
+            world.ask(owner, Invite { ticket: 5, vpid, invitation, within_ms });
+            let flags = flags | flags::INVITATION;
+            world.open_as(node, user, Open { flags, invitation, ..Open::default() })
+        });
+        let (guest, member) = (guests.next().expect("two"), guests.next().expect("two"));
+        drop(guests);
+        let met = [owner, other, member].into_iter().find(|process| {
+            let program = &world.programs[process];
+            program.user == of_met && program.address.node == at
+        });
+        let to = world.programs[&met.expect("there is such a one")].address;
+        while world.deliver() {}
+        world.meet(guest, to);
+        while world.deliver() {}
+        assert!(world.programs[&guest].met.contains_key(&to));
+        let partition = PartitionId(partition);
+        Self { world, partition, guest, owner, other, third }
+    }
+
+    /// The broker of the guest's node is started anew. The others on it come back.
+    fn restart(&mut self, guest_is_first: bool, joins_early: bool) {
+        self.world.cut(HOME, AWAY);
+        self.world.states.insert(HOME, broker(HOME));
+        let mut all = vec![self.other, self.guest];
+        if guest_is_first {
+            all.reverse();
+        }
+        if joins_early {
+            self.world.join(HOME, AWAY);
+            while self.world.deliver() {}
+        }
+        all.into_iter().for_each(|process| self.world.come_back(process, self.partition));
+        while self.world.deliver() {}
+        self.world.settle(HOME);
+        if !joins_early {
+            self.world.join(HOME, AWAY);
+        }
+        while self.world.deliver() {}
+    }
+
+    /// Whether the guest can meet one that it has not met.
+    fn is_inside(&mut self) -> bool {
+        for process in [self.owner, self.other, self.third] {
+            let to = self.world.programs[&process].address;
+            self.world.meet(self.guest, to);
+            while self.world.deliver() {}
+            if !self.world.programs[&self.guest].met.contains_key(&to) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn guests_entry_is_there(&self) -> bool {
+        let vpid = self.world.programs[&self.guest].address.vpid.0;
+        self.world.states[&HOME].entry(vpid).is_some()
+    }
+}
+
+#[test]
+fn a_guest_comes_back_when_an_endpoint_of_the_owner_on_any_node_has_met_it() {
+    for at in [HOME, AWAY] {
+        for (guest_is_first, joins_early) in [(false, false), (true, false), (false, true)] {
+            let mut party = Party::new(OWNER, at);
+            party.restart(guest_is_first, joins_early);
+            assert!(party.is_inside(), "{at:?} {guest_is_first} {joins_early}");
+        }
+    }
+}
+
+#[test]
+fn a_stranger_does_not_come_in_as_a_guest_that_was_there() {
+    // Met by a guest, who vouches for nobody: it stays outside with the peer that it has.
+    let mut party = Party::new(1002, AWAY);
+    party.restart(false, false);
+    assert!(!party.is_inside() && party.guests_entry_is_there());
+    // With a wrong secret, or in another partition than that of its peer: it is removed, or stays
+    // outside.
+    for at in [HOME, AWAY] {
+        let mut wrong = Party::new(OWNER, at);
+        let guest = wrong.world.programs.get_mut(&wrong.guest).expect("it is there");
+        guest.met.values_mut().for_each(|(secret, _)| secret[0] ^= 1);
+        wrong.restart(at == HOME, false);
+        assert!(!wrong.is_inside());
+        // On its own node both ends say that they have met, so that they are not parted.
+        assert_eq!(wrong.guests_entry_is_there(), at == HOME);
+    }
+    let mut other = Party::new(OWNER, AWAY);
+    other.world.cut(HOME, AWAY);
+    other.world.states.insert(HOME, broker(HOME));
+    other.world.come_back(other.guest, PartitionId(other.partition.0 ^ 1 << 40));
+    other.world.settle(HOME);
+    other.world.join(HOME, AWAY);
+    while other.world.deliver() {}
+    let vpid = other.world.programs[&other.guest].address.vpid.0;
+    let entry = other.world.states[&HOME].entry(vpid);
+    assert!(entry.is_none_or(|entry| !entry.is_member), "no partition that it was not in");
+    // Without any meeting nobody can vouch for it.
+    let mut alone = Party::new(OWNER, AWAY);
+    alone.world.programs.get_mut(&alone.guest).expect("it is there").met.clear();
+    alone.restart(false, true);
+    assert!(!alone.guests_entry_is_there());
 }

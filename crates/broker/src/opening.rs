@@ -3,7 +3,8 @@
 //! # Invariants
 //! - An endpoint comes into a partition of another user by a service that the policy lets it use,
 //!   by an invitation, or back after a restart of the broker, and in no other way.
-//! - One that comes back so is outside until an endpoint of the partition's user remembers it.
+//! - One that comes back so is outside until an endpoint of the partition's user remembers it, or
+//!   is met by it on any node.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};

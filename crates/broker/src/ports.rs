@@ -268,6 +268,11 @@ impl State {
         }
         let meeting = Meeting { secret: secret.0, greets_first: greets_first != 0, port: None };
         own.met.insert(with, meeting);
+        let theirs = self.entry(peer).filter(|_| with.node == self.node);
+        let theirs = theirs.and_then(|peer| peer.met.get(&address(self.node.0, vpid)));
+        if theirs.is_some_and(|theirs| theirs.secret == secret.0) {
+            self.vouch(vpid, peer, out);
+        }
         // The other end recalls it, too, or it ends when those from before the restart have had
         // their time. Later it would not be heard of again.
         if self.is_settled && with != address(self.node.0, vpid) {

@@ -283,11 +283,7 @@ impl State {
     /// announced themselves are dead.
     pub fn settle(&mut self, out: &mut Vec<Outgoing>) {
         self.is_settled = true;
-        for vpid in self.vpids() {
-            if self.entry(vpid).is_some_and(|entry| !entry.is_member) {
-                self.remove(vpid, out);
-            }
-        }
+        self.remove_strangers(out);
         for vpid in self.vpids() {
             let awaited = match self.entry_mut(vpid) {
                 Some(entry) => std::mem::take(&mut entry.awaited),
@@ -298,7 +294,21 @@ impl State {
             }
         }
         self.settle_meetings(out);
+        self.remove_strangers(out);
         self.list_to_all();
+    }
+
+    /// Removes those from before a restart that nobody can vouch for any more. One that has a
+    /// meeting stays outside until the node of its peer has told of it.
+    pub(crate) fn remove_strangers(&mut self, out: &mut Vec<Outgoing>) {
+        if !self.is_settled {
+            return;
+        }
+        for vpid in self.vpids() {
+            if self.entry(vpid).is_some_and(|entry| !entry.is_member && entry.met.is_empty()) {
+                self.remove(vpid, out);
+            }
+        }
     }
 
     pub(crate) fn vpids(&self) -> std::ops::Range<u16> {
@@ -589,20 +599,34 @@ impl State {
         }
     }
 
-    /// Two endpoints from before a restart know each other's births, so they were a pair. If one is
-    /// of the user of the partition, the other comes in again.
-    fn vouch(&mut self, one: u16, two: u16, out: &mut Vec<Outgoing>) {
+    /// Two endpoints from before a restart know each other's births, or the secret of their
+    /// meeting, so they had met. If one is of the user of the partition, the other comes in again.
+    pub(crate) fn vouch(&mut self, one: u16, two: u16, out: &mut Vec<Outgoing>) {
         for (guest, voucher) in [(one, two), (two, one)] {
-            let owns = |entry: &Entry| entry.is_member && entry.uid == entry.partition.user();
-            let vouched = self.entry(voucher).is_some_and(owns);
-            let Some(entry) = self.entry_mut(guest).filter(|entry| vouched && !entry.is_member)
-            else {
-                continue;
-            };
-            entry.is_member = true;
-            let (partition, groups) = (entry.partition, entry.groups);
-            self.tell_groups(partition, guest, groups | 1 << Group::BROADCAST.number(), out);
+            let voucher = self.entry(voucher).filter(|entry| entry.is_member);
+            let Some(about) = voucher.map(|entry| (entry.uid, entry.partition)) else { continue };
+            self.come_in(guest, about, out);
         }
+    }
+
+    /// A guest from before a restart comes in again, if its voucher is of the user of its partition
+    /// and in that. `about` says the voucher's user and partition.
+    pub(crate) fn come_in(
+        &mut self,
+        guest: u16,
+        about: (u32, PartitionId),
+        out: &mut Vec<Outgoing>,
+    ) {
+        let (user, partition) = about;
+        let is_outside = |entry: &&mut Entry| !entry.is_member && entry.partition == partition;
+        let Some(entry) = self.entry_mut(guest).filter(is_outside) else { return };
+        if user != partition.user() {
+            return;
+        }
+        entry.is_member = true;
+        let groups = entry.groups | 1 << Group::BROADCAST.number();
+        self.tell_groups(partition, guest, groups, out);
+        self.announce(guest);
     }
 
     fn await_peer(&mut self, vpid: u16, peer: u16, birth: u64) {

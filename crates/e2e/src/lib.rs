@@ -28,6 +28,7 @@
 
 use std::time::Duration;
 
+pub mod etcd;
 pub mod exchange;
 pub mod fork_server;
 pub mod host;
@@ -40,6 +41,7 @@ pub mod suite;
 pub mod third;
 pub mod users;
 
+pub use etcd::Etcd;
 pub use fork_server::ForkServer;
 pub use host::Host;
 pub use namespace::Namespace;

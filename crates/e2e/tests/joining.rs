@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         Case::new("without_the_first_daemon_the_others_go_on_and_a_new_one_waits", first_is_away),
         Case::new("what_does_not_fit_is_refused_with_the_reason_at_both_ends", misfits),
         Case::new("an_expelled_host_stays_out", expelled),
+        Case::new("keys_are_rotated_while_the_fabric_runs", rotated),
     ])
 }
 
@@ -143,5 +144,39 @@ fn expelled() -> Outcome {
     let (_, reason) = b.await_state("a", "refused");
     assert!(reason.contains("expelled"), "{reason}");
     assert_eq!(a.await_state("b", "refused").1, "it was expelled");
+    Ok(())
+}
+
+/// The procedure of docs/hosts.md: the file of one host after the other is changed, and its daemon
+/// started anew. At each moment all see each other.
+fn rotated() -> Outcome {
+    let keeper = Node::without_daemon();
+    let [old, new] = ["old", "new"].map(|name| key(&keeper, name));
+    let [old_key, new_key] = [&old, &new].map(|path| std::fs::read_to_string(path).expect("ours"));
+    let files = ["a", "b", "c"].map(|name| {
+        let file = keeper.directory().join(format!("{name}.key"));
+        std::fs::copy(&old, &file).expect("copied with its mode");
+        file
+    });
+    let mut a = Host::new("a", &files[0], &[]);
+    let mut b = Host::new("b", &files[1], &[&a.address]);
+    let mut c = Host::new("c", &files[2], &[&a.address]);
+    [&mut a, &mut b, &mut c].into_iter().for_each(Host::start);
+    let mut hosts = [a, b, c];
+    let steps = [format!("{old_key}{new_key}"), format!("{new_key}{old_key}"), new_key.clone()];
+    for step in &steps {
+        for (place, file) in files.iter().enumerate() {
+            std::fs::write(file, step).expect("ours");
+            hosts[place].kill();
+            hosts[place].start();
+            let [a, b, c] = &hosts;
+            assert_mesh(&[a, b, c]);
+        }
+    }
+    // The old key is worth nothing any more.
+    let mut late = Host::new("late", &old, &[&hosts[0].address]);
+    late.start();
+    let (_, reason) = late.await_state("late", "refused");
+    assert!(reason.contains("different fabric keys"), "{reason}");
     Ok(())
 }

@@ -89,7 +89,7 @@ fn offer(provider: &str) -> Result<Offer, Skip> {
     let library = Library::load().map_err(|error| Skip(error.to_string()))?;
     // Names of the shm provider are no addresses.
     let source = (provider != "shm").then(source);
-    let wanted = Wanted { provider: Some(provider.to_owned()), source };
+    let wanted = Wanted { provider: Some(provider.to_owned()), source, ports: None };
     let mut offers = library.offers(&wanted).expect("the library answers");
     if offers.is_empty() {
         let (major, minor) = library.version();
@@ -580,7 +580,7 @@ fn wrong_options_are_refused(provider: &str) -> Outcome {
         assert!(Port::open(offer(provider)?, options).is_err(), "{options:?}");
     }
     let source = Some("localhost".to_owned());
-    let wanted = Wanted { provider: Some(provider.to_owned()), source };
+    let wanted = Wanted { provider: Some(provider.to_owned()), source, ports: None };
     let library = Library::load().expect("as before");
     assert!(library.offers(&wanted).is_err(), "no name is looked up");
     Ok(())

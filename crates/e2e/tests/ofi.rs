@@ -59,7 +59,8 @@ impl Ofi {
 }
 
 fn wanted() -> Wanted {
-    Wanted { provider: Some(PROVIDER.with_borrow(Clone::clone)), source: Some(source()) }
+    let provider = Some(PROVIDER.with_borrow(Clone::clone));
+    Wanted { provider, source: Some(source()), ports: None }
 }
 
 impl Bench for Ofi {

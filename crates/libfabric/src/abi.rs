@@ -58,6 +58,7 @@ pub mod order {
 
 /// Formats of names: those from `SOCKADDR` to `SOCKADDR_IB` begin with an address family.
 pub const FORMAT_SOCKADDR: u32 = 1;
+pub const FORMAT_SOCKADDR_IN6: u32 = 3;
 pub const FORMAT_SOCKADDR_IB: u32 = 4;
 /// A string that ends with a zero.
 pub const FORMAT_STR: u32 = 9;

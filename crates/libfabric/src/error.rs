@@ -18,6 +18,17 @@ pub enum Error {
     /// No provider has what was wanted.
     #[error("libfabric has no {0} here; `weft info` lists what it has")]
     NoOffer(String),
+    /// No port of the range is free.
+    #[error(
+        "all ports from {low} to {high} are in use at this address; give fabric.ports more of \
+         them, or end programs that use some"
+    )]
+    PortsInUse {
+        /// The lowest port.
+        low: u16,
+        /// The highest port.
+        high: u16,
+    },
     /// A call failed.
     #[error("{call}: {reason}")]
     Call {

@@ -28,6 +28,7 @@ mod error;
 mod graveyard;
 mod handlers;
 mod library;
+mod listening;
 mod monitor;
 mod objects;
 mod offer;

@@ -137,17 +137,17 @@ impl Library {
     pub(crate) unsafe fn get_info(
         &self,
         node: Option<&CStr>,
+        service: Option<&CStr>,
         flags: u64,
         hints: *const Info,
     ) -> Result<*mut Info, Error> {
         static STARTED: OnceLock<()> = OnceLock::new();
         let mut found = std::ptr::null_mut();
         let node = node.map_or(std::ptr::null(), CStr::as_ptr);
+        let service = service.map_or(std::ptr::null(), CStr::as_ptr);
         let mut get = || {
-            // SAFETY: `node` ends with a zero or is null; the rest as the caller promises.
-            unsafe {
-                (self.get_info)(abi::VERSION, node, std::ptr::null(), flags, hints, &raw mut found)
-            }
+            // SAFETY: both texts end with a zero or are null; the rest as the caller promises.
+            unsafe { (self.get_info)(abi::VERSION, node, service, flags, hints, &raw mut found) }
         };
         // The first call starts the providers, which may load libraries of their own.
         let mut first = None;

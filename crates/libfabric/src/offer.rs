@@ -1,6 +1,7 @@
 //! Offers: the endpoints that providers have on this host.
 
 use std::ffi::{CStr, CString, c_char};
+use std::ops::RangeInclusive;
 
 use crate::abi::{self, DomainAttr, EpAttr, Info, RxAttr, TxAttr, flags, mode, mr_mode, order};
 use crate::error::Error;
@@ -14,6 +15,9 @@ pub struct Wanted {
     /// The address of the own host whose interface is used, such as `10.9.0.1`. Not a name:
     /// providers would ask other hosts for it.
     pub source: Option<String>,
+    /// The TCP ports at which endpoints listen; any without. For providers whose endpoints have
+    /// IP addresses; others pass over it. See [`Port::of`](crate::Port::of).
+    pub ports: Option<RangeInclusive<u16>>,
 }
 
 /// The mover of the data of an endpoint.
@@ -53,6 +57,15 @@ impl Library {
     /// [`Error::Call`], also for a source that is no address (EINVAL). Without any such endpoint
     /// the list is empty.
     pub fn offers(&'static self, wanted: &Wanted) -> Result<Vec<Offer>, Error> {
+        self.offers_at(wanted, None)
+    }
+
+    /// The same, to listen at this port.
+    pub(crate) fn offers_at(
+        &'static self,
+        wanted: &Wanted,
+        port: Option<u16>,
+    ) -> Result<Vec<Offer>, Error> {
         let hints = Offer { library: self, info: self.empty_info() };
         if hints.info.is_null() {
             return Err(self.error("fi_dupinfo", -libc::ENOMEM));
@@ -63,6 +76,7 @@ impl Library {
         let no_zero = |_| self.error("fi_getinfo", -libc::EINVAL);
         let provider = wanted.provider.as_deref().map(CString::new).transpose().map_err(no_zero)?;
         let source = wanted.source.as_deref().map(CString::new).transpose().map_err(no_zero)?;
+        let port = port.map(|port| CString::new(port.to_string())).transpose().map_err(no_zero)?;
         // SAFETY: the library made it with all its attributes, and `hints` owns it.
         unsafe {
             let info = &mut *hints.info;
@@ -85,9 +99,9 @@ impl Library {
                 (*info.fabric).provider = libc::strdup(provider.as_ptr());
             }
         }
-        let from = if source.is_some() { flags::SOURCE } else { 0 };
+        let from = if source.is_some() || port.is_some() { flags::SOURCE } else { 0 };
         // SAFETY: `hints` is one of the library's, and so are its pointers.
-        let list = unsafe { self.get_info(source.as_deref(), from, hints.info)? };
+        let list = unsafe { self.get_info(source.as_deref(), port.as_deref(), from, hints.info)? };
         let mut offers = Vec::new();
         let mut next = list;
         while !next.is_null() {
@@ -236,16 +250,26 @@ impl Offer {
         self.head().address_format
     }
 
+    /// Whether its endpoints have IP addresses, and so listen at ports.
+    pub(crate) fn has_ip_addresses(&self) -> bool {
+        (abi::FORMAT_SOCKADDR..=abi::FORMAT_SOCKADDR_IN6).contains(&self.name_format())
+    }
+
     /// A key for a registration, where the caller chooses it: random, since whoever reaches the
     /// port and knows a key has its rights.
     pub(crate) fn draw_key(&self) -> Result<u64, Error> {
         if self.chooses_keys() {
             return Ok(0);
         }
+        Ok(self.random()? & key_mask(self.key_bytes()))
+    }
+
+    /// A number that nobody can guess.
+    pub(crate) fn random(&self) -> Result<u64, Error> {
         let mut bytes = [0; 8];
         let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
         let errno = match drawn {
-            Ok(8) => return Ok(u64::from_ne_bytes(bytes) & key_mask(self.key_bytes())),
+            Ok(8) => return Ok(u64::from_ne_bytes(bytes)),
             Ok(_) => libc::EIO,
             Err(errno) => errno.raw_os_error(),
         };

@@ -17,18 +17,20 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::identity::Identity;
+use crate::roster::Roster;
 
 /// The lowest version of the messages that this release speaks.
-pub const VERSION_LOWEST: u16 = 1;
+pub const VERSION_LOWEST: u16 = 2;
 /// The highest version of the messages that this release speaks.
-pub const VERSION_HIGHEST: u16 = 1;
+pub const VERSION_HIGHEST: u16 = 2;
 /// Longest frame, bytes.
 pub const FRAME_BYTES_MAX: usize = 64 * 1024;
 /// Longest frame of a peer that has not proved that it knows the key, bytes.
 pub const STRANGER_BYTES_MAX: usize = 512;
 /// Longest message of a user of the fabric, bytes.
 pub const USER_BYTES_MAX: usize = 60 * 1024;
-/// Most nodes that a fabric ever numbers, those that were expelled included.
+/// Most numbers that a fabric gives. That of a host which was expelled is given again when none is
+/// left.
 pub const NODES_MAX: usize = 256;
 /// Longest name of a node, a fabric or a release, bytes.
 pub const NAME_BYTES_MAX: usize = 64;
@@ -127,59 +129,6 @@ pub struct Hello {
     pub about: NodeAbout,
 }
 
-/// A node in the table.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Member {
-    /// Its number.
-    pub number: u32,
-    /// Its identity, to which the number is bound.
-    pub identity: Identity,
-    /// The name that it had when it last met the first daemon.
-    pub name: String,
-    /// The address at which it listened then.
-    pub address: SocketAddr,
-    /// Whether it was expelled.
-    pub is_expelled: bool,
-}
-
-/// The table of nodes. The first daemon alone changes it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Roster {
-    /// Rises with each change.
-    pub revision: u64,
-    /// The identity of the first daemon.
-    pub first: Identity,
-    /// All nodes that were ever admitted, in the order of their numbers.
-    pub members: Vec<Member>,
-}
-
-impl Roster {
-    /// The node with this number.
-    #[must_use]
-    pub fn of_number(&self, number: u32) -> Option<&Member> {
-        self.members.iter().find(|member| member.number == number)
-    }
-
-    /// The node with this identity.
-    #[must_use]
-    pub fn of_identity(&self, identity: &Identity) -> Option<&Member> {
-        self.members.iter().find(|member| member.identity == *identity)
-    }
-
-    /// Whether numbers and identities are each there once, in order, within all maxima.
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
-        let is_ordered = self.members.is_sorted_by(|one, next| one.number < next.number);
-        let mut identities: Vec<_> = self.members.iter().map(|member| member.identity).collect();
-        identities.sort_unstable();
-        is_ordered
-            && identities.is_sorted_by(|one, next| one < next)
-            && self.members.len() <= NODES_MAX
-            && self.members.iter().all(|member| is_name(&member.name))
-            && self.of_identity(&self.first).is_some()
-    }
-}
-
 /// Why two daemons do not work together. Each side names that of the other side.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Error)]
 pub enum Refusal {
@@ -230,7 +179,10 @@ pub enum Refusal {
     #[error("the two daemons have another connection")]
     Duplicate,
     /// No further node can be admitted.
-    #[error("the fabric has no room for another host: {NODES_MAX} were admitted")]
+    #[error(
+        "the fabric has no room for another host: {NODES_MAX} have a number; expel one that is \
+         gone for good (`weft fabric expel NUMBER`)"
+    )]
     Full,
     /// The other side sent what its state does not permit.
     #[error("a daemon broke the rules of the protocol; one of the two has a fault")]
@@ -401,6 +353,7 @@ pub fn fuzz_frames(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::roster::{Member, Numbering};
     use proptest::prelude::*;
 
     fn roster(count: usize) -> Roster {
@@ -410,11 +363,13 @@ mod tests {
             name: "n".repeat(NAME_BYTES_MAX),
             address: "[2001:db8:1111:2222:3333:4444:5555:6666]:65535".parse().expect("valid"),
             is_expelled: false,
+            former: u32::MAX,
         };
         Roster {
             revision: u64::MAX,
             first: Identity([0; 32]),
             members: (0..count).map(member).collect(),
+            numbering: Numbering::Directory,
         }
     }
 

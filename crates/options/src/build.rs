@@ -13,7 +13,7 @@ use crate::options::{Options, Origin, Setting};
 use crate::people::People;
 use crate::services::ServicePolicy;
 use crate::table::TABLE;
-use crate::value::addresses;
+use crate::value::{addresses, ports, urls};
 
 /// Longest path of a file, bytes.
 const FILE_PATH_BYTES_MAX: usize = 4095;
@@ -21,6 +21,8 @@ const FILE_PATH_BYTES_MAX: usize = 4095;
 const NAME_BYTES_MAX: usize = 64;
 /// Most addresses in a list.
 const ADDRESSES_MAX: usize = 64;
+/// Most URLs in a list.
+const URLS_MAX: usize = 16;
 /// Longest path of a Unix socket, bytes.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
@@ -269,6 +271,14 @@ fn parse(kind: &Kind, value: &str) -> Option<(u64, String)> {
         }
         Kind::Addresses => {
             let fits = addresses(value).is_some_and(|found| found.len() <= ADDRESSES_MAX);
+            return fits.then(|| (0, value.to_owned()));
+        }
+        Kind::Urls => {
+            let fits = urls(value).is_some_and(|found| found.len() <= URLS_MAX);
+            return fits.then(|| (0, value.to_owned()));
+        }
+        Kind::Ports => {
+            let fits = value.is_empty() || ports(value).is_some();
             return fits.then(|| (0, value.to_owned()));
         }
         Kind::Services => {

@@ -89,6 +89,10 @@ pub enum Kind {
     Address,
     /// Several such addresses, with commas between; none by default.
     Addresses,
+    /// Several URLs of servers, with commas between; none by default.
+    Urls,
+    /// Two numbers of ports with a dash between; empty by default.
+    Ports,
     /// Rules for services; none by default.
     Services,
     /// Users and groups; none by default.
@@ -124,6 +128,8 @@ impl Kind {
             | Self::Name
             | Self::Address
             | Self::Addresses
+            | Self::Urls
+            | Self::Ports
             | Self::Services
             | Self::People => String::new(),
         }
@@ -148,6 +154,13 @@ impl fmt::Display for Kind {
             Self::Address => f.write_str("an address with a port as 10.9.0.1:7700, or nothing"),
             Self::Addresses => {
                 f.write_str("up to 64 addresses as 10.9.0.1:7700 with commas between, or nothing")
+            }
+            Self::Urls => f.write_str(
+                "up to 16 URLs as http://10.9.0.1:2379 or https://HOST:2379, without a path, with \
+                 commas between, or nothing",
+            ),
+            Self::Ports => {
+                f.write_str("two numbers of ports as 7710-7790, the lower one first, or nothing")
             }
             Self::Services => f.write_str("rules OWNER:NAME:USERS with blanks between, or nothing"),
             Self::People => f.write_str(

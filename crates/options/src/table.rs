@@ -4,6 +4,7 @@
 //! accessor of [`Options`], its variable, its flag, and its place in the file and the manual.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::entry::Category::{Daemon as ForDaemon, Ethernet, Fabric, SharedMemory, Sockets};
@@ -12,7 +13,7 @@ use crate::entry::{Entry, Kind, boolean, choice, integer, power_of_two};
 use crate::options::Options;
 use crate::people::People;
 use crate::services::ServicePolicy;
-use crate::value::{CopyMethod, LaneKind, QueueChoice, Value};
+use crate::value::{BetweenHosts, CopyMethod, LaneKind, QueueChoice, Value};
 
 /// Makes [`Id`], [`TABLE`] and the accessors of [`Options`] from entries of this form:
 ///
@@ -211,19 +212,29 @@ options! {
                `socket.sink_bytes` once it was full.",
     }
     "socket.lane_kind" => SocketLaneKind, socket_lane_kind -> LaneKind {
-        kind: choice(&["memory", "endpoint", "fabric"]),
+        kind: choice(&["memory", "endpoint"]),
         unit: "",
         category: Sockets,
         effect: Programs,
-        text: "What lanes go over: `memory` of both processes, or an `endpoint` of each; `fabric` \
-               is memory on one host, and endpoints over libfabric between hosts that have joined \
-               (`fabric.provider`; SECURITY.md says who can read them). `endpoint` and `fabric` \
-               are experimental, and not all holds that lanes in memory keep \
-               (docs/design/002-direct-sockets.md, \"The driver\"). `endpoint` is for those who \
-               develop weft and want to try that way on one host. `fabric` is for hardware: \
-               libfabric's tcp and net are slower than TCP. A connection over endpoints needs the \
-               same word at both ends; others stay on TCP. Memory of an endpoint: up to 1 MiB for \
-               each peer, and twice `socket.sink_bytes` and the slots for each lane.",
+        text: "What lanes of one host go over: `memory` of both processes, or an `endpoint` of \
+               each. `endpoint` is experimental, for those who develop weft, and not all holds \
+               that lanes in memory keep (docs/design/002-direct-sockets.md, \"The driver\"). A \
+               connection over endpoints needs the same word at both ends; others stay on TCP. \
+               Memory of an endpoint: up to 1 MiB for each peer, and twice `socket.sink_bytes` \
+               and the slots for each lane.",
+    }
+    "socket.between_hosts" => SocketBetweenHosts, socket_between_hosts -> BetweenHosts {
+        kind: choice(&["never", "always"]),
+        unit: "",
+        category: Sockets,
+        effect: Programs,
+        text: "Whether connections to programs of other hosts that have joined go over libfabric \
+               (`fabric.provider`; SECURITY.md says who can read them). With `never` they stay on \
+               TCP, and a program loads nothing of libfabric. With `always` they move where both \
+               ends say so, and go on over TCP when the fabric fails. `always` is for hardware: \
+               libfabric's tcp and net are slower than TCP, and nothing measures that. It goes \
+               before `socket.lane_kind`. Memory: that of an endpoint (`socket.lane_kind`), once a \
+               connection moves.",
     }
     "ether.eager_bytes" => EtherEagerBytes, ether_eager_bytes -> usize {
         kind: integer(480, 0, 65_562),
@@ -412,6 +423,54 @@ options! {
         text: "Addresses of daemons of the fabric, of which one is enough to join. The one daemon \
                without seeds is the first, which gives the others their numbers. No memory.",
     }
+    "fabric.etcd" => FabricEtcd, fabric_etcd -> Vec<String> {
+        kind: Kind::Urls,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "Endpoints of an etcd, 3.4 or later, in place of `fabric.seeds`, the same etcd on \
+               all hosts. It gives the numbers and holds the table of nodes, so no daemon is the \
+               first. Memory: 1 MiB for an answer.",
+    }
+    "fabric.etcd_ca" => FabricEtcdCa, fabric_etcd_ca -> Option<&str> {
+        kind: Kind::File,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The file with the certificates (PEM) of those who sign for etcd's endpoints; \
+               needed where `fabric.etcd` has https. No memory.",
+    }
+    "fabric.etcd_cert" => FabricEtcdCert, fabric_etcd_cert -> Option<&str> {
+        kind: Kind::File,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The file with this host's certificate for etcd (PEM), where etcd asks for one. No \
+               memory.",
+    }
+    "fabric.etcd_key" => FabricEtcdKey, fabric_etcd_key -> Option<&str> {
+        kind: Kind::File,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The file with the private key of `fabric.etcd_cert` (PEM), which only its owner \
+               can read. No memory.",
+    }
+    "fabric.etcd_user" => FabricEtcdUser, fabric_etcd_user -> Option<&str> {
+        kind: Kind::Name,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The user of etcd, where it has users. Empty: none. No memory.",
+    }
+    "fabric.etcd_password" => FabricEtcdPassword, fabric_etcd_password -> Option<&str> {
+        kind: Kind::File,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The file with the password of `fabric.etcd_user`, which only its owner can read. \
+               No memory.",
+    }
     "fabric.key" => FabricKey, fabric_key -> Option<&str> {
         kind: Kind::File,
         unit: "",
@@ -455,6 +514,15 @@ options! {
         text: "The provider of libfabric that carries data between hosts, the same on all, as \
                `weft info` names it. Empty: the first that serves more than one host. Memory: that \
                of the provider, for each endpoint.",
+    }
+    "fabric.ports" => FabricPorts, fabric_ports -> Option<RangeInclusive<u16>> {
+        kind: Kind::Ports,
+        unit: "",
+        category: Fabric,
+        effect: ProgramsAndDaemon,
+        text: "The TCP ports at which endpoints of this host listen for data of other hosts, as \
+               7710-7790: one for each endpoint of a program and for the Ethernet device. For \
+               providers over TCP, and firewalls before them. Empty: any port. No memory.",
     }
     "fabric.device" => FabricDevice, fabric_device -> Option<&str> {
         kind: Kind::Name,

@@ -37,12 +37,17 @@ fn accessors_return_the_defaults_of_the_table() {
     assert_eq!((options.socket_lanes_max(), options.socket_idle_ms()), (1_536, 250));
     assert_eq!(options.socket_lanes_kept(), 8);
     assert_eq!(options.socket_lane_kind(), LaneKind::Memory);
+    assert_eq!(options.socket_between_hosts(), BetweenHosts::Never);
     assert_eq!(options.daemon_endpoints_max(), 256);
     assert_eq!(options.daemon_connections_max(), 16_384);
     assert_eq!(options.daemon_socket(), None);
     assert!(!options.daemon_allow().contain(0, &[0]));
     assert_eq!(options.daemon_trust_uid(), 0);
     assert_eq!((options.fabric_listen(), options.fabric_seeds()), (None, Vec::new()));
+    assert_eq!((options.fabric_etcd(), options.fabric_etcd_ca()), (Vec::new(), None));
+    assert_eq!((options.fabric_etcd_cert(), options.fabric_etcd_key()), (None, None));
+    assert_eq!((options.fabric_etcd_user(), options.fabric_etcd_password()), (None, None));
+    assert_eq!(options.fabric_ports(), None);
     assert_eq!((options.fabric_key(), options.fabric_name()), (None, None));
     assert_eq!((options.fabric_file(), options.fabric_state()), (None, None));
     assert_eq!((options.fabric_provider(), options.fabric_device()), (None, None));
@@ -95,6 +100,33 @@ fn addresses_are_checked_when_they_are_set() {
         let (options, problems) = from_environment(name, value);
         assert_eq!(problems.len(), 1, "{name}={value}");
         assert_eq!((options.fabric_listen(), options.fabric_seeds()), (None, Vec::new()));
+    }
+}
+
+#[test]
+fn urls_are_those_of_servers_and_ports_are_a_range() {
+    let (options, problems) =
+        from_environment("WEFT_FABRIC_ETCD", "http://10.9.0.1:2379, https://e.example:2379/,");
+    assert_eq!(problems, []);
+    assert_eq!(options.fabric_etcd(), ["http://10.9.0.1:2379", "https://e.example:2379"]);
+    let (options, problems) = from_environment("WEFT_FABRIC_PORTS", "7710-7790");
+    assert_eq!((problems, options.fabric_ports()), (vec![], Some(7710..=7790)));
+    let many = vec!["http://e:1"; 17].join(",");
+    for (name, value) in [
+        ("WEFT_FABRIC_ETCD", "10.9.0.1:2379"),
+        ("WEFT_FABRIC_ETCD", "ftp://e:1"),
+        ("WEFT_FABRIC_ETCD", "http://"),
+        ("WEFT_FABRIC_ETCD", "http://e:1/v3"),
+        ("WEFT_FABRIC_ETCD", "http://user@e:1"),
+        ("WEFT_FABRIC_ETCD", &many),
+        ("WEFT_FABRIC_PORTS", "7710"),
+        ("WEFT_FABRIC_PORTS", "0-7"),
+        ("WEFT_FABRIC_PORTS", "8-7"),
+        ("WEFT_FABRIC_PORTS", "7-65536"),
+    ] {
+        let (options, problems) = from_environment(name, value);
+        assert_eq!(problems.len(), 1, "{name}={value}");
+        assert_eq!((options.fabric_etcd(), options.fabric_ports()), (Vec::new(), None));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The types that options are read as.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::entry::{Entry, Kind};
@@ -26,8 +27,15 @@ pub enum LaneKind {
     Memory,
     /// An endpoint of each process.
     Endpoint,
-    /// Memory on one host, and endpoints over libfabric between hosts.
-    Fabric,
+}
+
+/// When connections to programs of other hosts go over the fabric.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BetweenHosts {
+    /// They stay on TCP, and libfabric is not loaded.
+    Never,
+    /// Where both ends say so.
+    Always,
 }
 
 /// How long copies are done.
@@ -90,8 +98,16 @@ impl Value<'_> for LaneKind {
     fn read(setting: &Setting, entry: &Entry) -> Self {
         match word(setting, entry) {
             "endpoint" => Self::Endpoint,
-            "fabric" => Self::Fabric,
             _ => Self::Memory,
+        }
+    }
+}
+
+impl Value<'_> for BetweenHosts {
+    fn read(setting: &Setting, entry: &Entry) -> Self {
+        match word(setting, entry) {
+            "always" => Self::Always,
+            _ => Self::Never,
         }
     }
 }
@@ -130,6 +146,39 @@ impl Value<'_> for Vec<SocketAddr> {
 pub(crate) fn addresses(text: &str) -> Option<Vec<SocketAddr>> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     parts.map(|part| part.parse().ok()).collect()
+}
+
+impl Value<'_> for Vec<String> {
+    fn read(setting: &Setting, _: &Entry) -> Self {
+        urls(&setting.text).expect("the text was checked when it was set")
+    }
+}
+
+/// The URLs of a list with commas between, without a slash behind them; `None` if one of them is
+/// none of a server alone.
+pub(crate) fn urls(text: &str) -> Option<Vec<String>> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let checked = parts.map(|part| {
+        let url = part.strip_suffix('/').unwrap_or(part);
+        let server = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
+        let is_server = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
+        (!server.is_empty() && server.bytes().all(is_server)).then(|| url.to_owned())
+    });
+    checked.collect()
+}
+
+/// A range of ports; nothing when it is empty.
+impl Value<'_> for Option<RangeInclusive<u16>> {
+    fn read(setting: &Setting, _: &Entry) -> Self {
+        ports(&setting.text)
+    }
+}
+
+/// The ports from the lower to the higher one; `None` for anything else.
+pub(crate) fn ports(text: &str) -> Option<RangeInclusive<u16>> {
+    let (low, high) = text.split_once('-')?;
+    let (low, high) = (low.trim().parse::<u16>().ok()?, high.trim().parse::<u16>().ok()?);
+    (low > 0 && low <= high).then_some(low..=high)
 }
 
 impl Value<'_> for ServicePolicy {

@@ -72,11 +72,14 @@ impl<N: Nic> Drop for OfiEndpoint<N> {
             return;
         }
         let shared = Arc::clone(&self.shared);
-        station.engine.nic_mut().linger(Box::new(move || {
-            let mut station = shared.lock();
-            station.progress();
-            station.engine.is_drained()
-        }));
+        station.engine.nic_mut().linger(
+            self.shared.thread_holds,
+            Box::new(move || {
+                let mut station = shared.lock();
+                station.progress();
+                station.engine.is_drained()
+            }),
+        );
     }
 }
 

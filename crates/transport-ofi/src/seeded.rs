@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use weft_libfabric::{Error, Peer, Refused, Registration, Report, Rights, Spot};
 use weft_memory::{CopyMode, Memory};
 
-use crate::nic::{Local, Nic, Work};
+use crate::nic::{Local, Nic, ThreadHolds, Work};
 use crate::transport::Cards;
 
 /// How a network behaves.
@@ -445,7 +445,7 @@ impl Nic for SeededNic {
         net.work();
     }
 
-    fn linger(&mut self, work: Work) {
+    fn linger(&mut self, _: ThreadHolds, work: Work) {
         self.net.works.lock().push(work);
     }
 }

@@ -14,9 +14,10 @@ use weft_sync::AdaptiveWait;
 use crate::directory::{Directory, Opening};
 use crate::endpoint::OfiEndpoint;
 use crate::engine::Engine;
+use crate::nic::ThreadHolds;
 use crate::nic::{Nic, PortNic};
 use crate::packet::BODY_BYTES;
-use crate::shared::{Shared, ThreadHolds, counter, ring};
+use crate::shared::{Shared, counter, ring};
 use crate::station::Station;
 
 /// Makes the cards of a transport.
@@ -34,21 +35,19 @@ pub trait Cards: Send + Sync {
 /// Ports of one provider.
 #[derive(Clone, Debug)]
 pub struct Ports {
-    /// The provider, and the address whose interface it uses.
+    /// The provider, the address whose interface it uses, and where it listens.
     pub wanted: Wanted,
 }
 
 impl Ports {
-    /// Ports of `provider`, or of the first that serves more than one host, at the interface with
-    /// the address `source`.
+    /// Ports of the provider that is wanted, or of the first that serves more than one host.
     ///
     /// # Errors
     /// There is no libfabric, or no such provider.
-    pub fn between_hosts(provider: Option<&str>, source: Option<String>) -> Result<Self, Error> {
-        if let Some(provider) = provider {
-            return Ok(Self { wanted: Wanted { provider: Some(provider.to_owned()), source } });
+    pub fn between_hosts(wanted: Wanted) -> Result<Self, Error> {
+        if wanted.provider.is_some() {
+            return Ok(Self { wanted });
         }
-        let wanted = Wanted { provider: None, source };
         let offers = Library::load()?.offers(&wanted)?;
         let first = offers.iter().map(Offer::provider).find(|name| name != "shm");
         let provider = first.ok_or_else(|| Error::NoOffer("provider between hosts".to_owned()))?;
@@ -60,14 +59,7 @@ impl Cards for Ports {
     type Nic = PortNic;
 
     fn open(&self) -> Result<PortNic, Error> {
-        let mut offers = Library::load()?.offers(&self.wanted)?;
-        if offers.is_empty() {
-            let Wanted { provider, source } = &self.wanted;
-            let provider = provider.as_deref().unwrap_or("for the fabric");
-            let at = source.as_ref().map(|source| format!(" at {source}")).unwrap_or_default();
-            return Err(Error::NoOffer(format!("provider {provider}{at}")));
-        }
-        PortNic::open(offers.remove(0))
+        PortNic::open(&self.wanted)
     }
 }
 

@@ -6,6 +6,8 @@
 use weft_fabric::{Capabilities, EndpointLimits, Progress, TrafficClass};
 use weft_options::ServicePolicy;
 
+use crate::network::NetworkSettings;
+
 /// The largest limit that an endpoint can ask for, unless the settings have a larger one.
 const ASKED_MAX: usize = 1 << 20;
 
@@ -35,6 +37,9 @@ pub struct Settings {
     /// The default link. [`crate::SimWorld::set_link`] changes those between two nodes, and
     /// [`crate::SimWorld::set_rail_link`] a single one.
     pub link: Link,
+    /// The network over which packets go, in place of private links. Then [`Settings::link`] is not
+    /// used, and operations to one peer take effect in order, also without [`Settings::ordered`].
+    pub network: Option<NetworkSettings>,
     /// The names of the rails. Two nodes have a link on each. Packets take the rail of their sender
     /// and need that of the receiver, too, so that the two ends of a pair reach each other
     /// or do not. Default `rail0` alone, minimum 1, no two alike.
@@ -79,6 +84,7 @@ impl Default for Settings {
         Self {
             seed: 0,
             link: Link::default(),
+            network: None,
             rails: vec!["rail0".to_owned()],
             detection_ns: 10_000,
             cut_down_after_ns: Some(100_000_000),

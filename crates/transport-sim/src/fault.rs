@@ -153,12 +153,17 @@ impl State {
         let time = self.now.saturating_add(notice_ns);
         for (observer, handle) in observers {
             if observer != id && self.endpoints[observer].alive {
-                let arrival = self.in_order((id, observer), time, Sequence::Last);
                 let epoch = self.epoch(id, observer);
                 let peer = self.endpoints[id].peer_mut(handle).mirror;
                 let body = Body::Down { peer, reason: DownReason::Ended };
                 let flight = Flight { from: id, to: observer, epoch, body };
-                self.schedule(arrival, Occasion::Arrive(flight));
+                match self.next_place((id, observer)) {
+                    Some(place) => self.schedule(time, Occasion::InOrder { place, flight }),
+                    None => {
+                        let arrival = self.in_order((id, observer), time, Sequence::Last);
+                        self.schedule(arrival, Occasion::Arrive(flight));
+                    }
+                }
             }
         }
     }
@@ -226,6 +231,12 @@ impl State {
         };
         cut.expired = true;
         cut.held.clear();
+        self.part(way);
+    }
+
+    /// Two nodes do not reach each other on a rail: nothing that was sent between them arrives any
+    /// more, and the endpoints of each are told that those of the other are down.
+    pub(crate) fn part(&mut self, way: Way) {
         *self.epochs.entry(way).or_insert(0) += 1;
         let (nodes, rail) = way;
         let of = |node: NodeId| -> Vec<Id> {

@@ -2,8 +2,12 @@
 //!
 //! A [`SimWorld`] has nodes, links and endpoints. A [`SimTransport`] is the fabric as seen by the
 //! programs of one user on one node. [`SimEndpoint`] implements all of `weft_fabric::Endpoint`. The
-//! crate may depend on `weft-fabric`, on `weft-options` for the rules of services, and on a seeded
-//! random generator. It uses no clock, thread, socket or file.
+//! crate may depend on `weft-fabric`, on `weft-options` for the rules of services, on `weft-
+//! network` and what that needs, and on a seeded random generator. It uses no clock, thread,
+//! socket or file.
+//!
+//! Two nodes have a private link, unless [`Settings::network`] names a graph: then packets go over
+//! its links.
 //!
 //! Source: 003 chapter 3, as far as `weft-fabric` promises it; links after section 3.1.
 //!
@@ -47,6 +51,7 @@ mod endpoint;
 mod fault;
 mod memory;
 mod msg;
+mod network;
 mod opening;
 mod progress;
 mod rma;
@@ -58,6 +63,7 @@ pub use attr::{Link, Settings};
 pub use domain::SimTransport;
 pub use endpoint::SimEndpoint;
 pub use memory::SimRegion;
+pub use network::NetworkSettings;
 pub use trace::{Entry, Kind};
 pub use window::SimWindow;
 pub use world::SimWorld;

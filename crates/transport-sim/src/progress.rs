@@ -13,6 +13,7 @@ use weft_fabric::{
 
 use crate::completion::Queued;
 use crate::fault::Crossing;
+use crate::network::Place;
 use crate::trace::Kind;
 use crate::world::{Id, Moment, State, Way};
 
@@ -23,13 +24,28 @@ pub(crate) enum Occasion {
     Arrive(Flight),
     /// Piece `index` of an operation leaves `from`. It arrives at `arrival`, before what was sent
     /// later and arrives at the same time.
-    Depart { from: Id, operation: u64, index: u64, arrival: Moment },
+    Depart { from: Id, operation: u64, index: u64, arrival: Arrival },
+    /// A packet that the network does not carry takes its place in the order of those that it does.
+    InOrder { place: Place, flight: Flight },
+    /// A packet that the network lost is sent again.
+    SendAgain { tag: u64 },
+    /// Packets take routes for the links of now.
+    Reroute,
     /// A slow receiver may take its next message.
     Wake { endpoint: Id },
     /// A cut between two nodes has lasted for the limit.
     CutExpired { way: Way, number: u64 },
     /// A connect, join, leave, grant or revoke of an endpoint takes effect.
     Control { endpoint: Id, number: u64 },
+}
+
+/// The way of a packet to its arrival.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arrival {
+    /// By a private link, which tells when it arrives.
+    At(Moment),
+    /// By the network, in this place of the order, in this traffic class.
+    Carried { place: Place, class: u8 },
 }
 
 /// A packet between two endpoints.
@@ -154,6 +170,9 @@ impl State {
             Occasion::Depart { from, operation, index, arrival } => {
                 self.depart(from, operation, index, arrival);
             }
+            Occasion::InOrder { place, flight } => self.hand_on(place, Some(flight)),
+            Occasion::SendAgain { tag } => self.send_again(tag),
+            Occasion::Reroute => self.reroute(),
             Occasion::Wake { endpoint } => self.endpoints[endpoint].wake_at = None,
             Occasion::CutExpired { way, number } => self.cut_expired(way, number),
             Occasion::Control { endpoint, number } => self.control_due(endpoint, number),

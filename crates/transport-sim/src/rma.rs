@@ -14,10 +14,10 @@ use weft_fabric::{
 use crate::completion::Queued;
 use crate::memory::{self, SimRegion};
 use crate::progress::{
-    Body, CreditOf, Flight, Occasion, Piece, PutRequest, Request, Response, What,
+    Arrival, Body, CreditOf, Flight, Occasion, Piece, PutRequest, Request, Response, What,
 };
 use crate::trace::Kind;
-use crate::world::{Id, Moment, Sequence, State};
+use crate::world::{Id, Sequence, State, number_of};
 
 /// A pending operation of an initiator.
 #[derive(Debug)]
@@ -285,10 +285,16 @@ impl State {
         let class = self.endpoints[from].capabilities.class;
         let mut latest = 0;
         for (index, piece) in (0..).zip(pieces) {
+            if let Some(place) = self.next_place((from, to)) {
+                let arrival = Arrival::Carried { place, class: number_of(class) };
+                let now = self.now;
+                self.schedule(now, Occasion::Depart { from, operation, index, arrival });
+                continue;
+            }
             let (departure, arrival) = self.transmit((from, to), class, piece.length, sequence);
             // The target answers the last piece, when all others are there.
             latest = arrival.max(latest);
-            let arrival = self.reserve(latest);
+            let arrival = Arrival::At(self.reserve(latest));
             let occasion = Occasion::Depart { from, operation, index, arrival };
             self.schedule(departure, occasion);
         }
@@ -414,14 +420,20 @@ impl State {
     }
 
     /// Sends a piece of an operation.
-    pub(crate) fn depart(&mut self, from: Id, operation: u64, index: u64, arrival: Moment) {
+    pub(crate) fn depart(&mut self, from: Id, operation: u64, index: u64, arrival: Arrival) {
         let endpoint = &mut self.endpoints[from];
         // The initiator died, reported the peer down or cancelled the operation: nothing is sent.
-        let Some(pending) = endpoint.pending.get_mut(&operation) else { return };
+        let Some(pending) = endpoint.pending.get_mut(&operation) else {
+            if let Arrival::Carried { place, .. } = arrival {
+                self.hand_on(place, None);
+            }
+            return;
+        };
         pending.departed = true;
         let to = pending.target;
         let number = memory::index(index);
         let last = number + 1 == pending.pieces.len();
+        let bytes_sent = pending.pieces[number].length;
         let what = match &pending.call.what {
             Wanted::Put { ranges, .. } => {
                 let piece = pending.pieces[number];
@@ -455,7 +467,10 @@ impl State {
         }
         let epoch = self.epoch(from, to);
         let flight = Flight { from, to, epoch, body: Body::Request(request) };
-        self.schedule_at(arrival, Occasion::Arrive(flight));
+        match arrival {
+            Arrival::At(moment) => self.schedule_at(moment, Occasion::Arrive(flight)),
+            Arrival::Carried { place, class } => self.carry(flight, place, class, bytes_sent),
+        }
     }
 
     /// The notification for the initiator of a pending operation.

@@ -32,6 +32,8 @@ pub enum Kind {
     Heal = 9,
     /// A program took an event.
     Take = 10,
+    /// A packet that the network lost was sent again.
+    SendAgain = 11,
 }
 
 /// One event.

@@ -19,6 +19,7 @@ use crate::completion::EndpointState;
 use crate::domain::SimTransport;
 use crate::fault::Cut;
 use crate::memory::Key;
+use crate::network::Carrier;
 use crate::opening::Invitation;
 use crate::progress::{Body, Flight, Occasion};
 use crate::trace::{Entry, Kind, Trace};
@@ -56,6 +57,8 @@ pub(crate) struct State {
     sequence: u64,
     pub random: ChaCha8Rng,
     links: BTreeMap<(NodeId, NodeId, Rail), LinkState>,
+    /// The network, if there is one in place of private links.
+    pub carrier: Option<Box<Carrier>>,
     arrivals: BTreeMap<(Id, Id), Arrivals>,
 }
 
@@ -83,6 +86,14 @@ pub(crate) enum Sequence {
     Response,
     /// Behind everything.
     Last,
+}
+
+/// The number of a class in the network, where lower ones go first.
+pub(crate) fn number_of(class: TrafficClass) -> u8 {
+    match class {
+        TrafficClass::Latency => 0,
+        TrafficClass::Bulk => 1,
+    }
 }
 
 /// A rail, by its place in the settings.
@@ -175,11 +186,15 @@ impl SimWorld {
     /// The fabric as seen by programs of `user` on `node`.
     ///
     /// # Panics
-    /// When the number names no node.
+    /// When the number names no node, or none of the network.
     #[must_use]
     pub fn transport(&self, node: NodeId, user: u32) -> SimTransport {
         assert!(node <= NodeId::MAX, "{node:?} names no node");
-        let capabilities = self.lock().capabilities.clone();
+        let state = self.lock();
+        let is_there = state.carrier.as_ref().is_none_or(|carrier| carrier.has(node));
+        assert!(is_there, "{node:?} is no host of the network");
+        let capabilities = state.capabilities.clone();
+        drop(state);
         SimTransport::new(self.clone(), node, user, capabilities)
     }
 
@@ -206,6 +221,12 @@ impl SimWorld {
     /// Lets time pass until the next scheduled event was handled. False when nothing is scheduled.
     pub fn step(&self) -> bool {
         self.lock().step_until(u64::MAX)
+    }
+
+    /// As [`SimWorld::step`], up to `time_ns` at most. False when nothing happens until then; time
+    /// does not pass in that case.
+    pub fn step_to(&self, time_ns: u64) -> bool {
+        self.lock().step_until(time_ns)
     }
 
     /// Steps until nothing is scheduled, at most `steps_max` times. True when nothing is scheduled.
@@ -258,6 +279,7 @@ impl SimWorld {
 impl State {
     fn new(settings: Settings) -> Self {
         static WORLDS: AtomicU64 = AtomicU64::new(0);
+        let network = settings.network.clone();
         Self {
             capabilities: settings.capabilities(),
             identity: WORLDS.fetch_add(1, Ordering::Relaxed),
@@ -278,22 +300,32 @@ impl State {
             sequence: 0,
             random: ChaCha8Rng::seed_from_u64(settings.seed),
             links: BTreeMap::new(),
+            carrier: network.map(|network| Box::new(Carrier::new(network, settings.seed))),
             arrivals: BTreeMap::new(),
             settings,
         }
     }
 
-    /// The time of the next scheduled event.
-    pub fn next_time(&self) -> Option<u64> {
+    /// The time of the next event.
+    pub fn next_time(&mut self) -> Option<u64> {
+        let network = self.carrier.as_mut().and_then(|carrier| carrier.next_time());
+        [self.next_occasion(), network].into_iter().flatten().min()
+    }
+
+    fn next_occasion(&self) -> Option<u64> {
         self.queue.peek().map(|Reverse(scheduled)| scheduled.time)
     }
 
     /// Handles the next scheduled event if it is not later than `end`. False if there is none.
     pub fn step_until(&mut self, end: u64) -> bool {
-        let Some(time) = self.next_time().filter(|time| *time <= end) else { return false };
+        let occasion = self.next_occasion();
+        if self.step_network(occasion.map_or(end, |time| time.min(end))) {
+            return true;
+        }
+        let Some(time) = occasion.filter(|time| *time <= end) else { return false };
         assert!(time >= self.now, "time went back");
         self.now = time;
-        let Reverse(scheduled) = self.queue.pop().expect("next_time() saw it");
+        let Reverse(scheduled) = self.queue.pop().expect("it was seen");
         self.happen(scheduled.occasion);
         true
     }
@@ -356,6 +388,10 @@ impl State {
             _ => from,
         };
         let class = self.endpoints[asker].capabilities.class;
+        if let Some(place) = self.next_place((from, to)) {
+            self.carry(flight, place, number_of(class), bytes);
+            return;
+        }
         let (_, arrival) = self.transmit((from, to), class, bytes, sequence);
         self.schedule(arrival, Occasion::Arrive(flight));
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use weft_conformance::Bench;
 use weft_fabric::{Endpoint, EndpointOptions, NodeId, OpenError, Transport};
 use weft_options::ServicePolicy;
-use weft_transport_sim::{Link, Settings, SimEndpoint, SimWorld};
+use weft_topology::Shape;
+use weft_transport_sim::{Link, NetworkSettings, Settings, SimEndpoint, SimWorld};
 
 /// A world with three nodes.
 struct Sim {
@@ -72,6 +73,62 @@ impl Bench for Sim {
     fn kill(&mut self, endpoint: SimEndpoint) -> bool {
         self.world.kill(endpoint.address())
     }
+}
+
+/// A world whose nodes stand in a small torus.
+struct Torus(Sim);
+
+impl Bench for Torus {
+    type Endpoint = SimEndpoint;
+
+    fn with_services(rules: &str) -> Self {
+        let graph = "torus:3x2".parse::<Shape>().expect("a shape").graph(None).expect("a graph");
+        let network = Some(NetworkSettings::of(graph));
+        let services = ServicePolicy::parse(rules).expect("rules");
+        let settings = Settings { network, services, rails: rails(), ..Settings::seeded(44) };
+        Self(Sim { world: SimWorld::new(settings), next_node: 0 })
+    }
+
+    fn let_pass(&mut self, time: Duration) {
+        self.0.let_pass(time);
+    }
+
+    fn user(&self) -> u32 {
+        USER
+    }
+
+    fn open(&mut self, options: &EndpointOptions) -> Result<SimEndpoint, OpenError> {
+        self.0.open(options)
+    }
+
+    fn open_apart(&mut self, options: &EndpointOptions) -> Result<SimEndpoint, OpenError> {
+        self.0.open_apart(options)
+    }
+
+    fn open_as(
+        &mut self,
+        user: u32,
+        options: &EndpointOptions,
+    ) -> Option<Result<SimEndpoint, OpenError>> {
+        self.0.open_as(user, options)
+    }
+
+    fn progress(&mut self) -> bool {
+        self.0.progress()
+    }
+
+    fn set_rail(&mut self, rail: &str, is_up: bool) -> bool {
+        self.0.set_rail(rail, is_up)
+    }
+
+    fn kill(&mut self, endpoint: SimEndpoint) -> bool {
+        self.0.kill(endpoint)
+    }
+}
+
+mod torus {
+    use super::Torus;
+    weft_conformance::conformance_tests!(Torus);
 }
 
 mod ordered {

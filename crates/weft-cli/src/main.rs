@@ -3,8 +3,8 @@
 //! `weft run` puts unmodified programs on the fabric, `weft oshrun` runs jobs of several processes.
 //! `weft daemon`, `down` and `status` manage the node daemon, `weft fabric` shows other hosts and
 //! `weft lab` makes a cluster on one machine. `weft info` and `weft config` tell what is in force,
-//! `weft perf` measures and `weft demo` shows. Everything that scripts may rely on is in
-//! [`arguments`].
+//! `weft perf` measures, `weft sim` simulates networks and `weft demo` shows. Everything that
+//! scripts may rely on is in [`arguments`].
 //!
 //! May depend on every lower layer. Always true: standard output carries what was asked
 //! for and nothing else; messages go to standard error, in lower case, and say what to do next.
@@ -26,6 +26,7 @@ mod perf;
 mod providers;
 mod run;
 mod shmem;
+mod sim;
 mod status;
 mod table;
 mod terminal;
@@ -71,6 +72,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Lab(command) => lab::lab(command, &configuration()?),
         Command::Info(arguments) => information::show(arguments, &configuration()?),
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
+        Command::Sim(command) => sim::sim(command),
         Command::Demo(arguments) => demo::demo(arguments),
         Command::Config(command) => config::config(command, invocation.flags.clone()),
         Command::Install { prefix } => shmem::install(prefix),

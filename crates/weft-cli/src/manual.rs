@@ -105,6 +105,10 @@ fn limits(name: &str) -> &'static str {
             "Figures of transport sim are in virtual time and say nothing about this machine. \
              Figures of shm need two cores that nobody else uses."
         }
+        "weft-sim" | "weft-sim-run" => {
+            "Figures are in virtual time and say nothing about this machine. A graph has 1,048,576 \
+             vertices at most, and 4,000,000 messages at most are on their way at one time."
+        }
         "weft-demo" => "It measures this machine as it is: other load changes the figures.",
         _ => "None.",
     }

@@ -25,7 +25,8 @@ pub fn json(options: &Options) -> Value {
 /// The provider that is used between hosts, and why that one.
 fn between_hosts(options: &Options) -> Value {
     let wanted = options.fabric_provider();
-    match Ports::between_hosts(wanted, None) {
+    let provider = wanted.map(str::to_owned);
+    match Ports::between_hosts(Wanted { provider, ..Wanted::default() }) {
         Ok(ports) => json!({
             "provider": ports.wanted.provider,
             "why": match wanted {

@@ -283,3 +283,47 @@ fn a_further_user_is_trusted_for_a_socket_that_is_named_alone() {
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("name it with --daemon-socket"), "{told}");
 }
+
+#[test]
+fn the_routes_of_a_topology_are_checked_without_a_fabric() {
+    let place = Place::new();
+    let fabric = |line: &[&str]| {
+        let line: Vec<&str> = ["fabric"].iter().chain(line).copied().collect();
+        let output = place.weft(&line).output().expect("weft starts");
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+
+    let (code, told, _) = fabric(&["check", "--topology", "torus:4x4x4", "--json"]);
+    let report = json(&told);
+    assert_eq!((code, &report["sound"]), (Some(0), &true.into()), "{told}");
+    assert_eq!(report["routed_pairs"], 64 * 63);
+    let parted = ["check", "--topology", "mesh:3x1", "--fail", "n1:1"];
+    let (code, told, _) = fabric(&parted);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("partition: 2 parts, of 2, 1 hosts"), "{told}");
+
+    // The way from n0 to n2 is two links up; round the cut link it is over the next row.
+    let way = ["trace", "n0", "n2", "--topology", "torus:4x4", "--json", "--fail", "n0:0"];
+    let (code, told, _) = fabric(&way);
+    let steps = json(&told);
+    assert_eq!((code, steps[0]["from"].as_str()), (Some(0), Some("n0")), "{told}");
+    assert_ne!(steps[0]["to"], "n1", "{told}");
+    assert_eq!(json(&fabric(&way[..6]).1)[1]["to"], "n2");
+
+    // A file that `show` wrote is read, and a link that is missing in it is told.
+    let (_, file, _) = fabric(&["show", "--topology", "mesh:2x2", "--toml"]);
+    let path = place.directory.path().join("planned.toml");
+    std::fs::write(&path, &file).expect("written");
+    let path = path.display().to_string();
+    let expected = ["check", "--topology", "mesh:2x2", "--expect", &path];
+    assert_eq!(fabric(&expected).0, Some(0));
+    let (code, told, _) = fabric(&[&expected[..], &["--fail", "n0:0"]].concat());
+    assert_eq!(code, Some(1));
+    assert!(told.contains("missing: link n0:0 to n1:0"), "{told}");
+
+    std::fs::write(&path, file.replace("\"n3:0\"", "\"n9:0\"")).expect("written");
+    let (code, _, told) = fabric(&["check", "--topology", &path]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("line 7") && told.contains("\"n9\""), "{told}");
+}

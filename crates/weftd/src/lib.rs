@@ -33,8 +33,8 @@ pub use fabric::{
 };
 pub use server::serve;
 pub use status::{
-    ConnectionStatus, CounterStatus, DeviceStatus, EndpointStatus, FabricNodeStatus, FabricStatus,
-    ListenerStatus, PeerStatus, ProcessStatus, QueueStatus, ServiceStatus, Status,
+    ConnectionStatus, CounterStatus, DeviceStatus, EndpointStatus, EtcdStatus, FabricNodeStatus,
+    FabricStatus, ListenerStatus, PeerStatus, ProcessStatus, QueueStatus, ServiceStatus, Status,
 };
 pub use weft_ether::Reach;
 

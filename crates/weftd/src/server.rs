@@ -18,6 +18,7 @@ use weft_broker::Connector;
 use weft_broker::remote::RemoteBroker;
 use weft_channel::{Credentials, Listener};
 use weft_fabric::NodeId;
+use weft_libfabric::Wanted;
 use weft_netdev::steering::Steering;
 use weft_options::{CopyMethod, QueueChoice};
 use weft_socket::Limits;
@@ -168,6 +169,7 @@ fn serve_fabric_device(
     let options = &config.options;
     let provider = options.fabric_provider().map(str::to_owned);
     let source = options.fabric_listen().map(|listen| listen.ip().to_string());
+    let ports = options.fabric_ports();
     let (parts, foreground) = (parts.to_owned(), config.foreground);
     let broker = RemoteBroker::new(&config.socket, "weft-ether");
     let serve = move || -> anyhow::Result<()> {
@@ -177,7 +179,7 @@ fn serve_fabric_device(
                 Own::Joining { .. } => std::thread::sleep(NUMBER_AGAIN),
             }
         };
-        let wanted = Ports::between_hosts(provider.as_deref(), source)?.wanted;
+        let wanted = Ports::between_hosts(Wanted { provider, source, ports })?.wanted;
         let broker: Arc<dyn Connector> = Arc::new(broker);
         devices.join_fabric(&spec_of(node, &parts)?, &broker, &wanted)
     };

@@ -76,6 +76,18 @@ pub struct FabricStatus {
     pub number: Option<u32>,
     /// All nodes, and daemons that are asked for admission.
     pub nodes: Vec<FabricNodeStatus>,
+    /// The etcd by which hosts join; `None` if they join by a first daemon.
+    #[serde(default)]
+    pub etcd: Option<EtcdStatus>,
+}
+
+/// The etcd of a fabric.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EtcdStatus {
+    /// `up`, or `away`: nobody new joins, and what runs goes on.
+    pub state: String,
+    /// Why it is away; empty if it is not.
+    pub reason: String,
 }
 
 /// A node of the fabric.

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use weft_fabric::NodeId;
 
-use super::{Connection, ConnectionId, Fault, Machine, NodeState, NodeStatus, Output, Stage};
+use super::{
+    Admission, Connection, ConnectionId, Fault, Machine, NodeState, NodeStatus, Output, Stage,
+};
 use crate::key::Role;
-use crate::message::{Member, Refusal};
+use crate::message::Refusal;
+use crate::roster::{Member, Numbering, Roster};
 
 /// The first pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -107,12 +110,16 @@ impl Machine {
         match target.goal {
             _ if target.is_self || target.connection.is_some() || self.suspended.is_some() => false,
             Goal::Node(number) => {
-                let is_first = self.roster.as_ref().is_some_and(|roster| {
-                    roster.of_number(number).is_some_and(|member| member.identity == roster.first)
+                let admits = self.roster.as_ref().is_some_and(|roster| {
+                    roster.numbering == Numbering::First
+                        && roster.of_number(number).is_some_and(|one| one.identity == roster.first)
                 });
-                !self.is_near(number) && (self.number.is_some() || is_first)
+                !self.is_near(number) && (self.number.is_some() || admits)
             }
-            Goal::Seed => !self.config.is_first && !is_first_up() && !is_of_node(),
+            Goal::Seed => match self.config.admission {
+                Admission::First | Admission::ByDirectory => false,
+                Admission::ByFirst => !is_first_up() && !is_of_node(),
+            },
         }
     }
 
@@ -207,13 +214,13 @@ impl Machine {
         let about = &self.config.about;
         let members = self.roster.iter().flat_map(|roster| &roster.members);
         let mut all: Vec<NodeStatus> = members.map(|member| self.status_of(member)).collect();
-        if self.number.is_none() {
-            all.push(NodeStatus {
-                node: None,
-                name: Some(about.name.clone()),
-                address: about.address,
-                state: self.joining(),
-            });
+        if !self.is_in_roster() {
+            let state = match self.number {
+                Some(_) => NodeState::Refused(Refusal::Expelled.to_string()),
+                None => self.joining(),
+            };
+            let (name, address) = (Some(about.name.clone()), about.address);
+            all.push(NodeStatus { node: None, name, address, state });
         }
         for target in self.targets.iter().filter(|one| one.goal == Goal::Seed && !one.is_self) {
             let is_known = all.iter().any(|node| node.address == target.address);
@@ -227,6 +234,15 @@ impl Machine {
 
     /// Why the own node has no number.
     fn joining(&self) -> NodeState {
+        let is_of_directory = |roster: &Roster| roster.numbering == Numbering::Directory;
+        if self.config.admission == Admission::ByDirectory {
+            return NodeState::Joining(self.waits_for_directory());
+        }
+        if self.roster.as_ref().is_some_and(is_of_directory) {
+            let reason = "the hosts of this fabric are admitted by etcd; set fabric.etcd, as they \
+                          have it, and start the daemon again";
+            return NodeState::Refused(reason.to_owned());
+        }
         let targets = self.targets.iter().filter(|target| !target.is_self);
         let refused = targets.clone().find_map(|target| match &target.fault {
             // That one told of the first daemon; its own fault says more.
@@ -260,7 +276,7 @@ impl Machine {
         let is_up = self.connections.values().any(|one| one.up() == Some(member.number));
         let state = if member.is_expelled {
             NodeState::Refused("it was expelled".to_owned())
-        } else if member.identity == self.config.own {
+        } else if self.number == Some(member.number) && self.is_in_roster() {
             match self.suspended {
                 Some(_) => NodeState::Refused(Refusal::SameIdentity.to_string()),
                 None => NodeState::Own,
@@ -268,9 +284,10 @@ impl Machine {
         } else if is_up {
             NodeState::Up
         } else {
-            match target.and_then(|target| target.fault.as_ref()) {
-                Some(fault) => state_of(fault),
-                None => NodeState::Down("no connection yet".to_owned()),
+            let fault = target.and_then(|target| target.fault.as_ref());
+            match fault.map_or_else(|| NodeState::Down("no connection yet".to_owned()), state_of) {
+                NodeState::Down(reason) => NodeState::Down(reason + self.presence(member.number)),
+                other => other,
             }
         };
         NodeStatus {

@@ -1,11 +1,10 @@
 //! From a hello to a node that is up, or to a refusal.
 
 use std::mem;
-use std::time::Duration;
 
 use weft_fabric::NodeId;
 
-use super::{ConnectionId, Event, Fault, Machine, Output, PROBE_WITHIN, SUSPENDED_FOR, Stage};
+use super::{Admission, ConnectionId, Event, Fault, Machine, Output, PROBE_WITHIN, Stage};
 use crate::key::Role;
 use crate::message::{Hello, Message, Refusal};
 
@@ -50,7 +49,8 @@ impl Machine {
         if *identity == self.config.own {
             return;
         }
-        let (identity, kept, is_first) = (*identity, hello.number, self.config.is_first);
+        let is_first = self.config.admission == Admission::First;
+        let (identity, kept) = (*identity, hello.number);
         let known = self.roster.as_ref().and_then(|roster| roster.of_identity(&identity));
         match known.map(|member| (member.number, member.is_expelled)) {
             Some((_, true)) => self.refuse(id, Refusal::Expelled),
@@ -76,6 +76,9 @@ impl Machine {
 
     /// Accepts a connection, unless there is another one to the same node.
     fn choose(&mut self, id: ConnectionId) {
+        if self.number.is_some() && !self.is_in_roster() {
+            return self.refuse(id, Refusal::Expelled);
+        }
         let Some(connection) = self.connections.get(&id) else { return };
         let Stage::Known { identity, hello } = &connection.stage else { return };
         let (role, identity, incarnation) = (connection.role, *identity, hello.incarnation);
@@ -203,13 +206,7 @@ impl Machine {
         let is_same = refusal == Refusal::SameIdentity;
         self.end(id, &Fault::Refused(refusal.clone()));
         if is_same && self.suspended.is_none() {
-            let others: Vec<ConnectionId> = self.connections.keys().copied().collect();
-            for other in others {
-                self.end(other, &Fault::Refused(refusal.clone()));
-            }
-            let milliseconds = self.random(2_000);
-            let longer = Duration::from_millis(milliseconds);
-            self.suspended = Some(self.now + SUSPENDED_FOR + longer);
+            self.suspend(&refusal);
         }
     }
 

@@ -4,17 +4,20 @@
 //! [`Machine::closed`]) and lets it look at the clock ([`Machine::tick`]). It carries out the
 //! [`Output`]s in their order.
 //!
-//! The first daemon gives numbers, and is the only one that changes the table of nodes. All others
-//! keep a copy, and pass a newer one on. Each two nodes have one connection. The node with the
+//! The first daemon gives numbers, and is the only one that changes the table of nodes; or a
+//! directory keeps the table, and each daemon enters itself. All keep a copy, and pass a newer one
+//! on. Each two nodes have one connection. The node with the
 //! higher number dials; the other one dials, too, if nothing comes for a while.
 //!
 //! # Invariants
-//! - A number and an identity that were once together in the table stay together.
+//! - A number and an identity that were once together in the table stay together, until the
+//!   identity is expelled.
 //! - The table is kept ([`Output::Save`]) before anybody is told a number in it.
 //! - Of each node, [`Event::Up`] and [`Event::Down`] alternate, and messages come between them.
 //! - At most one connection to a node is up.
 
 mod dialing;
+mod directory;
 mod joining;
 mod table;
 #[cfg(test)]
@@ -28,9 +31,12 @@ use weft_fabric::NodeId;
 
 use crate::identity::Identity;
 use crate::key::Role;
-use crate::message::{Hello, Message, NodeAbout, Refusal, Roster, USER_BYTES_MAX};
+use crate::message::{Hello, Message, NodeAbout, Refusal, USER_BYTES_MAX};
+use crate::roster::{Numbering, Roster};
 use crate::session::SessionFault;
 use dialing::Target;
+use directory::Directory;
+pub use directory::DirectoryNews;
 pub use table::NotExpelled;
 
 /// How long a connection may take until both sides have accepted each other.
@@ -45,6 +51,17 @@ const SIGNS_OF_LIFE: u32 = 4;
 /// The number of a connection.
 pub type ConnectionId = u64;
 
+/// How hosts are admitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// This daemon is the first one, which admits.
+    First,
+    /// The first daemon admits, which is another one.
+    ByFirst,
+    /// Each daemon enters itself in the directory.
+    ByDirectory,
+}
+
 /// The configuration of a daemon in a fabric.
 #[derive(Clone, Debug)]
 pub struct MachineConfig {
@@ -56,8 +73,8 @@ pub struct MachineConfig {
     pub about: NodeAbout,
     /// A random number, another one at each start.
     pub incarnation: u64,
-    /// Whether this daemon is the first one, which admits.
-    pub is_first: bool,
+    /// How hosts are admitted. A table that was kept beats it, but for the directory.
+    pub admission: Admission,
     /// Addresses at which daemons of the fabric may listen.
     pub seeds: Vec<SocketAddr>,
     /// A node of which nothing is heard for so long is down.
@@ -146,6 +163,18 @@ pub enum Output {
     /// Keeps the table of nodes over a restart. If that fails, the machine is not to be used any
     /// more.
     Save(Roster),
+    /// Puts a table into the directory, if the one in it still has this version. Then, or when it
+    /// was refused, the directory is read.
+    Propose {
+        /// The table.
+        table: Roster,
+        /// The version of the one that it follows; 0 for none.
+        version: u64,
+    },
+    /// Tells the administrator that the directory cannot be used, and why.
+    DirectoryLost(String),
+    /// Tells the administrator that the directory can be used again.
+    DirectoryFound,
     /// Tells the users.
     Tell(Event),
     /// Tells the administrator that daemons do not work together, and why.
@@ -267,6 +296,7 @@ pub struct Machine {
     connections: BTreeMap<ConnectionId, Connection>,
     connection_next: ConnectionId,
     targets: Vec<Target>,
+    directory: Directory,
     /// Another daemon has the own identity; the end of the time for which this one is out.
     suspended: Option<Duration>,
     outputs: VecDeque<Output>,
@@ -281,7 +311,12 @@ impl Machine {
         let randomness = config.incarnation;
         if let Some(roster) = &kept {
             // The table says who gives numbers, whatever seeds there are now.
-            config.is_first = roster.first == config.own;
+            let is_first = roster.first == config.own && roster.numbering == Numbering::First;
+            config.admission = match config.admission {
+                Admission::ByDirectory => Admission::ByDirectory,
+                _ if is_first => Admission::First,
+                _ => Admission::ByFirst,
+            };
         }
         let mut machine = Self {
             roster: None,
@@ -289,6 +324,7 @@ impl Machine {
             connections: BTreeMap::new(),
             connection_next: 0,
             targets: Vec::new(),
+            directory: Directory::default(),
             suspended: None,
             outputs: VecDeque::new(),
             randomness,
@@ -297,7 +333,7 @@ impl Machine {
         };
         match kept {
             Some(roster) => machine.use_roster(roster),
-            None if machine.config.is_first => machine.found(),
+            None if machine.config.admission == Admission::First => machine.found(),
             None => machine.set_targets(),
         }
         machine

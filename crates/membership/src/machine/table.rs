@@ -1,11 +1,13 @@
-//! The table of nodes: the first daemon changes it, all others keep the newest that they hear of.
+//! The table of nodes: the first daemon or the directory changes it, and all daemons keep the
+//! newest that they hear of.
 
 use std::time::Duration;
 
 use weft_fabric::NodeId;
 
-use super::{ConnectionId, Event, Fault, Machine, Output, Stage};
-use crate::message::{Member, Message, NODES_MAX, Refusal, Roster};
+use super::{Admission, ConnectionId, Event, Fault, Machine, Output, Stage};
+use crate::message::{Message, Refusal};
+use crate::roster::{Full, Numbering, Roster};
 
 /// Why a node is not expelled.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -17,30 +19,37 @@ pub enum NotExpelled {
     #[error("no node has the number {0}; `weft fabric nodes` lists them")]
     Unknown(u32),
     /// It is the own node.
-    #[error("the first daemon cannot expel its own node")]
+    #[error("a daemon cannot expel its own node")]
     Own,
+    /// The directory does not answer.
+    #[error("etcd, by which nodes are expelled, is away: {0}")]
+    Away(String),
 }
 
 impl Machine {
     /// Founds the fabric: the own node gets number 0.
     pub(super) fn found(&mut self) {
-        let own = Member {
-            number: NodeId::LOCAL.0,
-            identity: self.config.own,
-            name: self.config.about.name.clone(),
-            address: self.config.about.address,
-            is_expelled: false,
-        };
-        let roster = Roster { revision: 1, first: self.config.own, members: vec![own] };
+        let roster = Roster::founded(self.config.own, &self.config.about, Numbering::First);
         self.outputs.push_back(Output::Save(roster.clone()));
         self.use_roster(roster);
+    }
+
+    /// Whether the own node is in the table with its number: it has none yet if not, or that was
+    /// given to another host.
+    pub(super) fn is_in_roster(&self) -> bool {
+        let found = self.roster.as_ref().and_then(|own| own.of_identity(&self.config.own));
+        found.is_some_and(|found| self.number == Some(found.number))
     }
 
     /// Takes a table into use. It is kept already, or its `Save` is an output.
     pub(super) fn use_roster(&mut self, roster: Roster) {
         let own = roster.of_identity(&self.config.own).map(|member| member.number);
         let is_new = own.is_some() && self.number.is_none();
-        self.number = own.or(self.number);
+        // It does not change while the daemon runs, whatever a table says: addresses have it.
+        self.number = self.number.or(own);
+        if roster.numbering == Numbering::Directory && self.config.admission == Admission::First {
+            self.config.admission = Admission::ByFirst;
+        }
         self.roster = Some(roster);
         if let (true, Some(number)) = (is_new, own) {
             self.tell(Event::Numbered(NodeId(number)));
@@ -57,26 +66,34 @@ impl Machine {
                 return;
             }
             if roster.revision <= own.revision {
+                self.refuse_unknown(id);
                 return;
             }
-            let stays = |member: &Member| {
-                roster.of_number(member.number).is_some_and(|found| {
-                    found.identity == member.identity && found.is_expelled >= member.is_expelled
-                })
-            };
-            if !own.members.iter().all(stays) {
+            if !roster.follows(own) {
                 self.refuse(id, Refusal::Protocol);
                 return;
             }
-        } else if self.config.is_first {
+        } else if self.config.admission == Admission::First {
             self.refuse(id, Refusal::Protocol);
             return;
         }
         self.change(roster, Some(id));
     }
 
+    /// Refuses one that has a number of which the own table, which is no older, knows nothing: the
+    /// number was given to another host.
+    fn refuse_unknown(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let Stage::Known { identity, hello } = &connection.stage else { return };
+        let is_unknown =
+            self.roster.as_ref().is_some_and(|own| own.of_identity(identity).is_none());
+        if let (true, Some(number)) = (is_unknown, hello.number) {
+            self.refuse(id, Refusal::Number(number));
+        }
+    }
+
     /// Keeps a new table, passes it on to all but `from`, and looks at all connections again.
-    fn change(&mut self, roster: Roster, from: Option<ConnectionId>) {
+    pub(super) fn change(&mut self, roster: Roster, from: Option<ConnectionId>) {
         self.outputs.push_back(Output::Save(roster.clone()));
         self.use_roster(roster.clone());
         let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
@@ -89,7 +106,9 @@ impl Machine {
         for id in ids {
             let identity = self.connections.get(&id).and_then(|found| found.identity().copied());
             let member = identity.and_then(|identity| roster.of_identity(&identity));
-            if member.is_some_and(|member| member.is_expelled) {
+            let was_accepted =
+                self.connections.get(&id).is_some_and(|one| one.accepted().is_some());
+            if member.map_or(was_accepted, |member| member.is_expelled) {
                 self.refuse(id, Refusal::Expelled);
             } else {
                 self.consider(id);
@@ -102,20 +121,10 @@ impl Machine {
         let Some(connection) = self.connections.get(&id) else { return };
         let Stage::Known { identity, hello } = &connection.stage else { return };
         let Some(mut roster) = self.roster.clone() else { return };
-        if roster.members.len() >= NODES_MAX {
-            self.refuse(id, Refusal::Full);
-            return;
+        match roster.admit(*identity, &hello.about) {
+            Ok(()) => self.change(roster, None),
+            Err(Full) => self.refuse(id, Refusal::Full),
         }
-        let highest = roster.members.last().map_or(NodeId::LOCAL.0, |member| member.number);
-        roster.members.push(Member {
-            number: highest + 1,
-            identity: *identity,
-            name: hello.about.name.clone(),
-            address: hello.about.address,
-            is_expelled: false,
-        });
-        roster.revision += 1;
-        self.change(roster, None);
     }
 
     /// Writes a new name or address of a node into the table.
@@ -124,44 +133,35 @@ impl Machine {
         let Stage::Known { identity, hello } = &connection.stage else { return };
         let (identity, about) = (*identity, hello.about.clone());
         let Some(mut roster) = self.roster.clone() else { return };
-        let mut members = roster.members.iter_mut();
-        let Some(member) = members.find(|member| member.identity == identity) else { return };
-        if member.name == about.name && member.address == about.address {
-            return;
+        if roster.update(&identity, &about) {
+            self.change(roster, None);
         }
-        (member.name, member.address) = (about.name, about.address);
-        roster.revision += 1;
-        self.change(roster, None);
     }
 
-    /// Expels a node: its identity is not accepted any more, and its number is given to nobody.
+    /// Expels a node: its identity is not accepted any more. Its number is given to another host
+    /// only when no other number is left. With a directory the node is expelled when that has taken
+    /// it, which [`Machine::nodes`] shows.
     ///
     /// # Errors
-    /// This is not the first daemon, or there is no such other node.
+    /// This is not the first daemon, the directory is away, or there is no such other node.
     pub fn expel(&mut self, node: NodeId, now: Duration) -> Result<(), NotExpelled> {
         self.now = now;
-        let first = || {
-            let roster = self.roster.as_ref()?;
-            let first = roster.of_identity(&roster.first)?;
-            Some(format!("{} ({})", first.name, first.address))
-        };
-        if !self.config.is_first {
-            let first = first().unwrap_or_else(|| "the host that has no seeds".to_owned());
+        if self.config.admission == Admission::ByFirst {
+            let first = self.roster.as_ref().and_then(|own| own.of_identity(&own.first));
+            let first = first.map(|first| format!("{} ({})", first.name, first.address));
+            let first = first.unwrap_or_else(|| "the host that has no seeds".to_owned());
             return Err(NotExpelled::NotFirst(first));
         }
         if self.number == Some(node.0) {
             return Err(NotExpelled::Own);
         }
-        let Some(mut roster) = self.roster.clone() else {
-            return Err(NotExpelled::Unknown(node.0));
-        };
-        let mut members = roster.members.iter_mut();
-        let Some(member) = members.find(|member| member.number == node.0) else {
-            return Err(NotExpelled::Unknown(node.0));
-        };
-        if !member.is_expelled {
-            member.is_expelled = true;
-            roster.revision += 1;
+        let unknown = NotExpelled::Unknown(node.0);
+        let Some(mut roster) = self.roster.clone() else { return Err(unknown) };
+        let is_new = roster.expel(node.0).ok_or(unknown)?;
+        if is_new && self.config.admission == Admission::ByDirectory {
+            return self.propose_expulsion(node.0).map_err(NotExpelled::Away);
+        }
+        if is_new {
             self.change(roster, None);
         }
         Ok(())

@@ -9,6 +9,9 @@ use weft_fabric::NodeId;
 use super::*;
 use crate::message::NODES_MAX;
 
+#[path = "directory_tests.rs"]
+mod directory;
+
 const SILENCE: Duration = Duration::from_secs(2);
 
 fn address(place: usize) -> SocketAddr {
@@ -31,7 +34,34 @@ struct Host {
     up: BTreeMap<u32, u64>,
     complaints: BTreeSet<String>,
     messages: usize,
+    /// The directory that it uses, by its place.
+    directory: Option<usize>,
+    /// When it looks there next.
+    looks: Duration,
 }
+
+impl Host {
+    const fn admission(&self) -> Admission {
+        match self.directory {
+            Some(_) => Admission::ByDirectory,
+            None if self.seeds.is_empty() => Admission::First,
+            None => Admission::ByFirst,
+        }
+    }
+}
+
+/// A directory in memory.
+#[derive(Clone, Default)]
+struct Store {
+    table: Option<Roster>,
+    version: u64,
+    /// For each number the incarnation, and when it was last heard of.
+    present: BTreeMap<u32, (u64, Duration)>,
+    is_away: bool,
+}
+
+/// How long a presence lasts.
+const LEASE: Duration = Duration::from_secs(8);
 
 /// One connection: host and connection of each side. The second is there when it has arrived.
 struct Link {
@@ -50,6 +80,7 @@ enum Arrival {
 }
 
 struct Net {
+    stores: Vec<Store>,
     hosts: Vec<Host>,
     links: Vec<Link>,
     arrivals: BTreeMap<(Duration, u64), (usize, Arrival)>,
@@ -57,8 +88,8 @@ struct Net {
     now: Duration,
     random: u64,
     cut: BTreeSet<(usize, usize)>,
-    /// All numbers that were ever kept, with their identity.
-    numbers: BTreeMap<u32, Identity>,
+    /// All numbers that were ever kept, with how many had them before, and their identity.
+    numbers: BTreeMap<(u32, u32), Identity>,
 }
 
 impl Net {
@@ -73,8 +104,11 @@ impl Net {
             up: BTreeMap::new(),
             complaints: BTreeSet::new(),
             messages: 0,
+            directory: None,
+            looks: Duration::ZERO,
         };
         Self {
+            stores: vec![Store::default(); 2],
             hosts: (0..count).map(host).collect(),
             links: Vec::new(),
             arrivals: BTreeMap::new(),
@@ -106,7 +140,7 @@ impl Net {
             own: host.identity,
             about,
             incarnation: host.starts * 1_000 + u64::try_from(place).expect("few"),
-            is_first: host.seeds.is_empty(),
+            admission: host.admission(),
             seeds: host.seeds.clone(),
             silence: SILENCE,
         };
@@ -170,6 +204,11 @@ impl Net {
                     }
                 }
                 Output::Save(roster) => self.save(place, roster),
+                Output::Propose { table, version } => self.proposed(place, table, version),
+                Output::DirectoryLost(reason) => {
+                    self.hosts[place].complaints.insert(reason);
+                }
+                Output::DirectoryFound => {}
                 Output::Tell(event) => self.told(place, event),
                 Output::Complain { fault, .. } => {
                     self.hosts[place].complaints.insert(fault.to_string());
@@ -181,10 +220,51 @@ impl Net {
     fn save(&mut self, place: usize, roster: Roster) {
         assert!(roster.is_valid());
         for member in &roster.members {
-            let known = self.numbers.entry(member.number).or_insert(member.identity);
+            let key = (member.number, member.former);
+            let known = self.numbers.entry(key).or_insert(member.identity);
             assert_eq!(*known, member.identity, "number {} twice", member.number);
         }
         self.hosts[place].kept = Some(roster);
+    }
+
+    /// A daemon looks at its directory now and then.
+    fn look(&mut self, place: usize) {
+        let host = &mut self.hosts[place];
+        let (Some(machine), Some(store)) = (&mut host.machine, host.directory) else { return };
+        if host.looks > self.now {
+            return;
+        }
+        host.looks = self.now + Duration::from_secs(2);
+        let store = &mut self.stores[store];
+        let news = if store.is_away {
+            DirectoryNews::Away("no leader".to_owned())
+        } else {
+            let now = self.now;
+            store.present.retain(|_, (_, heard)| *heard + LEASE > now);
+            if let Some(NodeId(number)) = machine.present_as() {
+                let own = machine.config.incarnation;
+                let holder = store.present.entry(number).or_insert((own, now));
+                if holder.0 == own {
+                    holder.1 = now;
+                }
+            }
+            let (table, version) = (store.table.clone(), store.version);
+            let present = store.present.iter().map(|(number, (one, _))| (*number, *one));
+            DirectoryNews::Table { table, version, present: present.collect() }
+        };
+        machine.directory_says(news, self.now);
+        self.drain(place);
+    }
+
+    fn proposed(&mut self, place: usize, table: Roster, version: u64) {
+        assert!(table.is_valid());
+        let host = &mut self.hosts[place];
+        let store = &mut self.stores[host.directory.expect("it uses one")];
+        host.looks = self.now;
+        if store.is_away || store.version != version {
+            return;
+        }
+        (store.table, store.version) = (Some(table), version + 1);
     }
 
     fn told(&mut self, place: usize, event: Event) {
@@ -285,6 +365,7 @@ impl Net {
                 self.deliver(link, arrival);
             }
             for place in 0..self.hosts.len() {
+                self.look(place);
                 let Some(machine) = self.hosts[place].machine.as_mut() else { continue };
                 if machine.wakes_at() <= self.now {
                     machine.tick(self.now);
@@ -523,26 +604,54 @@ fn an_address_that_changed_is_passed_on() {
     assert!(nodes.iter().any(|node| node.address == address(3)), "{nodes:?}");
 }
 
-#[test]
-fn a_full_fabric_refuses_and_messages_out_of_order_end_their_connection() {
-    let mut net = Net::new(2, 1);
+/// A table in which no number is free. These hosts are at these numbers; all others were expelled,
+/// after so many of their kind that their numbers are not given any more.
+fn full(hosts: &[(usize, usize)]) -> Roster {
     let member = |number: usize| {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&(number as u64 + 1_000).to_le_bytes());
-        crate::message::Member {
+        let host = hosts.iter().find(|(_, at)| *at == number).map(|(host, _)| *host);
+        crate::roster::Member {
             number: u32::try_from(number).expect("few"),
-            identity: if number == 0 { identity(0) } else { Identity(bytes) },
+            identity: host.map_or(Identity(bytes), identity),
             name: "n".to_owned(),
-            address: address(0),
-            is_expelled: number > 0,
+            address: address(host.unwrap_or(0)),
+            is_expelled: host.is_none(),
+            former: if host.is_none() { u32::MAX } else { 0 },
         }
     };
     let members = (0..NODES_MAX).map(member).collect();
-    net.hosts[0].kept = Some(Roster { revision: 9, first: identity(0), members });
+    Roster { revision: 9, first: identity(0), members, numbering: Numbering::First }
+}
+
+#[test]
+fn a_full_fabric_refuses_until_a_host_is_expelled_and_its_number_is_given_again() {
+    let mut net = Net::new(3, 1);
+    // Host 2 has the number 7, and sleeps through all.
+    for host in [0, 2] {
+        net.hosts[host].kept = Some(full(&[(0, 0), (2, 7)]));
+    }
     (0..2).for_each(|place| net.start(place));
     net.run(Duration::from_secs(2));
     assert!(net.hosts[1].complaints.contains(&Refusal::Full.to_string()));
+    let now = net.now;
+    net.machine(0).expel(NodeId(7), now).expect("it is there");
+    net.drain(0);
+    net.run(Duration::from_secs(12));
+    assert_eq!(net.number(1), 7);
+    net.assert_mesh(&[0, 1], 1);
+    // The former one comes back with its old table, and is nobody's node 7.
+    net.start(2);
+    net.run(Duration::from_secs(12));
+    net.assert_mesh(&[0, 1], 1);
+    assert_eq!(net.hosts[2].up, BTreeMap::new());
+    assert_eq!(net.state(2), NodeState::Refused(Refusal::Expelled.to_string()));
+}
 
+#[test]
+fn messages_out_of_order_end_their_connection() {
+    let mut net = Net::new(1, 1);
+    net.start(0);
     let now = net.now;
     let bad = [Message::Ping, Message::User(vec![1]), Message::Accepted { number: 0 }];
     for message in bad {
@@ -601,4 +710,68 @@ fn arbitrary_messages_of_one_that_has_the_key_break_nothing() {
         assert_eq!(own.number(), Some(NodeId(0)));
         assert!(own.connections.len() < 50, "nothing grows");
     }
+}
+
+#[test]
+fn one_that_knows_the_former_holder_of_a_number_alone_lets_go_of_it_when_it_meets_another() {
+    let mut net = Net::new(4, 1);
+    let kept = full(&[(0, 0), (1, 1), (2, 2)]);
+    (0..3).for_each(|host| net.hosts[host].kept = Some(kept.clone()));
+    (0..3).for_each(|place| net.start(place));
+    net.run(Duration::from_secs(5));
+    net.assert_mesh(&[0, 1, 2], 1);
+    // Hosts 1 and 2 are cut off from the first one, which gives the number of host 2 to host 3.
+    net.cut.extend([(0, 1), (0, 2), (1, 3), (2, 3)]);
+    let now = net.now;
+    net.machine(0).expel(NodeId(2), now).expect("it is there");
+    net.drain(0);
+    net.start(3);
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.number(3), 2);
+    assert!(net.hosts[1].up.contains_key(&2) && net.hosts[2].up.contains_key(&1));
+    net.cut.clear();
+    net.run(Duration::from_secs(15));
+    net.assert_mesh(&[0, 1, 3], 1);
+    assert_eq!(net.hosts[2].up, BTreeMap::new());
+}
+
+#[test]
+fn the_number_of_a_daemon_that_runs_does_not_change_whatever_a_table_says() {
+    let mut net = Net::new(2, 1);
+    (0..2).for_each(|place| net.start(place));
+    net.run(Duration::from_secs(3));
+    let now = net.now;
+    let mut table = net.hosts[1].kept.clone().expect("it was told");
+    table.revision += 1;
+    table.members[1].former = 1;
+    table.members[1].identity = identity(7);
+    table.members.push(crate::roster::Member {
+        number: 5,
+        identity: identity(1),
+        ..table.members[1].clone()
+    });
+    let machine = net.machine(1);
+    let id = machine.inbound("one with the key".to_owned(), now);
+    machine.proved(id, identity(0), now);
+    let about = machine.config.about.clone();
+    let first = Some(identity(0));
+    let hello = Hello { fabric: "f".to_owned(), incarnation: 9, number: Some(0), first, about };
+    machine.message(id, Message::Hello(hello), now);
+    machine.message(id, Message::Roster(table), now);
+    assert_eq!(machine.number(), Some(NodeId(1)));
+    let own = |one: &NodeStatus| matches!(&one.state, NodeState::Own);
+    let nodes = machine.nodes();
+    assert!(!nodes.iter().any(own), "it is told that it is out: {nodes:?}");
+    // The next holder of its number is not its peer, whatever that says.
+    let id = machine.inbound("the next holder".to_owned(), now);
+    machine.proved(id, identity(7), now);
+    let about = machine.config.about.clone();
+    let first = Some(identity(0));
+    let hello = Hello { fabric: "f".to_owned(), incarnation: 7, number: Some(1), first, about };
+    machine.message(id, Message::Hello(hello), now);
+    machine.message(id, Message::Accepted { number: 1 }, now);
+    let outputs: Vec<Output> = std::iter::from_fn(|| machine.output()).collect();
+    let is_up = |output: &Output| matches!(output, Output::Tell(Event::Up { .. }));
+    assert!(!outputs.iter().any(is_up), "{outputs:?}");
+    assert!(outputs.contains(&Output::Close { connection: id }), "{outputs:?}");
 }

@@ -1,5 +1,5 @@
 //! The two kinds of endpoints that carry lanes: of this host, in shared memory, and between hosts,
-//! over libfabric. A process has one of them (`socket.lane_kind`).
+//! over libfabric. A process has one of them (`socket.between_hosts`, `socket.lane_kind`).
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use weft_broker::remote::RemoteBroker;
 use weft_fabric::{Blocking, Carry, Endpoint, EndpointOptions, Transport, Watchable};
 use weft_lane::{Carrier, EndpointLane, LaneNumber};
+use weft_libfabric::Wanted;
 use weft_memory::CopyMode;
 use weft_options::CopyMethod;
 use weft_transport_ofi::nic::PortNic;
@@ -145,10 +146,12 @@ pub fn open_between_hosts(path: &Path, fd: RawFd) -> Result<OfiEndpoint<PortNic>
     let local = rustix::net::getsockname(sys::borrow(fd)).map_err(|e| e.to_string())?;
     let local = SocketAddr::try_from(local).map_err(|e| e.to_string())?;
     let source = local.ip().to_canonical().to_string();
-    let provider = process::settings().options.fabric_provider();
+    let options = &process::settings().options;
+    let provider = options.fabric_provider().map(str::to_owned);
+    let wanted = Wanted { provider, source: Some(source), ports: options.fabric_ports() };
     // Threads of the transport's and of libfabric's.
     without_signals(|| {
-        let ports = Ports::between_hosts(provider, Some(source)).map_err(|e| e.to_string())?;
+        let ports = Ports::between_hosts(wanted).map_err(|e| e.to_string())?;
         let parameters = weft_transport_ofi::Parameters::default();
         let transport = OfiTransport::new(ports, broker, parameters).whose_threads_hold(|| {
             process::has_own_thread();

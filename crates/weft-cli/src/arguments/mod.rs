@@ -1,6 +1,7 @@
 //! The command line: exact forms that scripts rely on, each with examples in its help.
 
 mod flags;
+pub mod network;
 mod oshmem;
 
 use std::ffi::OsString;
@@ -45,6 +46,8 @@ Examples:
                                            the first daemon, which admits the others
   weft daemon --fabric-key fabric.key --fabric-listen 10.9.0.2:7700 --fabric-seeds 10.9.0.1:7700
                                            the daemon of the next host
+  weft daemon --fabric-key fabric.key --fabric-listen 10.9.0.2:7700 \\
+      --fabric-etcd http://10.9.0.9:2379   a daemon that joins by etcd, without a first one
   weft fabric nodes                        the hosts, and which of them are up";
 
 const FABRIC_KEY_EXAMPLES: &str = "\
@@ -101,6 +104,15 @@ Examples:
   weft perf put --size 1048576 --json    bandwidth and latency of puts, for scripts
   weft perf lane --over endpoint         what direct sockets run over, between endpoints
   weft perf rate --transport sim         the same logic in the simulator's virtual time";
+
+const SIM_EXAMPLES: &str = "\
+Examples:
+  weft sim run torus.toml                       prints a line for each offered load
+  weft sim run torus.toml --html report.html    writes a page with plots, too
+  weft sim run torus.toml --json - | jq .points
+
+The file names a topology, its routing, traffic and faults: see docs/simulator.md. The same file and
+seed give the same output, to the byte, on any machine.";
 
 const CONFIG_EXAMPLES: &str = "\
 Examples:
@@ -173,6 +185,9 @@ pub enum Command {
     /// Measures a transport between two ends
     #[command(after_help = PERF_EXAMPLES)]
     Perf(PerfArguments),
+    /// Simulates networks of many nodes in virtual time
+    #[command(subcommand, after_help = SIM_EXAMPLES)]
+    Sim(SimCommand),
     /// Compares weft with kernel TCP, with programs that nobody changed
     #[command(after_help = "Examples:\n  weft demo\n\nIt takes less than a minute.")]
     Demo(DemoArguments),
@@ -268,6 +283,38 @@ pub enum FabricCommand {
     /// Expels a host: its identity is not admitted again
     #[command(after_help = FABRIC_EXPEL_EXAMPLES)]
     Expel(ExpelArguments),
+    /// Checks the routes of a topology: all hosts reach each other, and no packets can deadlock
+    Check(network::CheckArguments),
+    /// Shows the routing tables of a topology
+    Routes(network::RoutesArguments),
+    /// Shows a topology: as a table, or for other programs
+    Show(network::ShowArguments),
+    /// Shows the way of a packet from one host to another
+    Trace(network::TraceArguments),
+}
+
+/// The commands of `weft sim`.
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    /// Runs a scenario
+    #[command(after_help = SIM_EXAMPLES)]
+    Run(SimRunArguments),
+}
+
+/// Arguments of `weft sim run`.
+#[derive(Debug, Args)]
+pub struct SimRunArguments {
+    /// The scenario, in TOML
+    pub file: PathBuf,
+    /// Writes the report as JSON to a file; `-` is standard output, in place of the lines
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Writes the report as a page with plots, which loads nothing
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Takes another seed than that of the file
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
 }
 
 /// Arguments of `weft fabric expel`.

@@ -131,9 +131,10 @@ pub fn wanted(
     address: Option<String>,
 ) -> anyhow::Result<Wanted> {
     let provider = arguments.provider.as_deref().or(options.fabric_provider());
-    let Wanted { provider, source } = Ports::between_hosts(provider, address)?.wanted;
-    let source = source.or_else(|| loopback(provider.as_deref()?));
-    Ok(Wanted { provider, source })
+    let (provider, ports) = (provider.map(str::to_owned), options.fabric_ports());
+    let wanted = Ports::between_hosts(Wanted { provider, source: address, ports })?.wanted;
+    let source = wanted.source.or_else(|| loopback(wanted.provider.as_deref()?));
+    Ok(Wanted { source, ..wanted })
 }
 
 /// Providers over TCP find each other on the loopback interface.

@@ -4,10 +4,11 @@
 use std::cmp::Reverse;
 
 use weft_options::runtime_path::ControlSocket;
-use weftd::{ConnectionStatus, ServiceStatus, Status};
+use weftd::{ConnectionStatus, FabricStatus, ServiceStatus, Status};
 
 use super::devices;
 use super::users::Users;
+use crate::fabric::etcd_text;
 use crate::table::{Table, bytes, counted};
 use crate::terminal::paragraph;
 
@@ -56,6 +57,14 @@ impl Report<'_> {
                 counted(self.status.listeners.len(), "listening socket"),
             ),
         );
+        if let Some(FabricStatus { name, nodes, etcd, .. }) = &self.status.fabric {
+            let up = nodes.iter().filter(|node| ["self", "up"].contains(&node.state.as_str()));
+            let (up, all) = (up.count(), nodes.len());
+            line("fabric", format!("{name:?}: {up} of {all} nodes up; see `weft fabric nodes`"));
+            if let Some(etcd) = etcd {
+                line("etcd", etcd_text(etcd));
+            }
+        }
         if self.status.waiting > 0 {
             let count = counted(self.status.waiting, "connection");
             line("waiting", format!("{count} whose other end has not come yet"));

@@ -19,6 +19,7 @@ use weft_membership::{
     SessionEvent, SessionFault, Tls, Versions,
 };
 
+use super::etcd::EtcdClient;
 use super::link::{Link, OUTPUT_BYTES_MAX};
 use super::state::State;
 use super::{FabricEvent, FabricUser, Shared};
@@ -54,6 +55,7 @@ pub struct Driver {
     pub complaints: Complaints,
     /// The number was not kept from an earlier start, and has not been told yet.
     pub is_late: bool,
+    pub etcd: Option<Arc<EtcdClient>>,
 }
 
 impl Driver {
@@ -228,6 +230,18 @@ impl Driver {
             }
             Output::Close { connection } => self.finish(connection, true),
             Output::Save(roster) => self.state.keep(&roster)?,
+            Output::Propose { table, version } => {
+                if let Some(etcd) = &self.etcd {
+                    etcd.propose(table, version);
+                }
+            }
+            Output::DirectoryLost(reason) => {
+                self.shared.changed.notify_all();
+                tracing::warn!(
+                    "etcd cannot be used: nobody new joins, and what runs goes on: {reason}"
+                );
+            }
+            Output::DirectoryFound => tracing::info!("etcd can be used again"),
             Output::Tell(event) => self.tell(event),
             Output::Complain { about, fault } => {
                 self.shared.changed.notify_all();

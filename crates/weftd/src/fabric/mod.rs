@@ -9,6 +9,7 @@
 
 pub mod bridge;
 mod driver;
+mod etcd;
 mod link;
 mod settings;
 mod state;
@@ -26,10 +27,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use weft_fabric::NodeId;
-use weft_membership::{Machine, MachineConfig, NotExpelled, Tls};
+use weft_membership::{Admission, Machine, MachineConfig, NotExpelled, Numbering, Tls};
 pub use weft_membership::{NodeAbout, NodeState, NodeStatus, NotSent};
 
 use self::driver::Driver;
+use self::etcd::EtcdClient;
 pub use self::settings::FabricConfig;
 use self::state::State;
 use crate::complaints::Complaints;
@@ -122,6 +124,7 @@ pub struct Fabric {
     started: Instant,
     name: String,
     thread: Option<JoinHandle<()>>,
+    etcd: Option<Arc<EtcdClient>>,
 }
 
 impl std::fmt::Debug for Fabric {
@@ -146,11 +149,18 @@ impl Fabric {
         let kept = state.roster()?;
         if let Some(kept) = &kept {
             ensure!(
-                !config.is_first || kept.first == own.identity(),
+                config.admission != Admission::First || kept.first == own.identity(),
                 "the state in {} is of a fabric with another first daemon; set fabric.seeds to \
-                 addresses of its hosts, or remove that directory to found a new fabric",
+                 addresses of its hosts, or fabric.etcd as they have it, or remove that directory \
+                 to found a new fabric",
                 state.directory().display()
             );
+            if kept.numbering == Numbering::Directory && config.etcd.is_none() {
+                tracing::warn!(
+                    "the hosts of this fabric are admitted by etcd, and fabric.etcd is not set: \
+                     this daemon admits nobody"
+                );
+            }
         }
         let listener = TcpListener::bind(config.listen)
             .with_context(|| format!("cannot listen at {} (fabric.listen)", config.listen))?;
@@ -159,6 +169,9 @@ impl Fabric {
         waker.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
         let started = Instant::now();
+        let incarnation = random()?;
+        let etcd = config.etcd.clone().map(|etcd| etcd.client(&config.fabric, incarnation));
+        let etcd = etcd.transpose()?.map(Arc::new);
         let machine = MachineConfig {
             fabric: config.fabric.clone(),
             own: own.identity(),
@@ -168,8 +181,8 @@ impl Fabric {
                 release: env!("CARGO_PKG_VERSION").to_owned(),
                 facts: config.facts,
             },
-            incarnation: random()?,
-            is_first: config.is_first,
+            incarnation,
+            admission: config.admission,
             seeds: config.seeds,
             silence: config.silence,
         };
@@ -196,12 +209,17 @@ impl Fabric {
             links: BTreeMap::new(),
             complaints: Complaints::default(),
             is_late: !is_known,
+            etcd: etcd.clone(),
         };
         let thread = std::thread::Builder::new()
             .name("weft-fabric".to_owned())
             .spawn(move || driver.run())
             .context("no thread for the fabric")?;
-        let fabric = Self { shared, started, name: config.fabric, thread: Some(thread) };
+        if let Some(etcd) = &etcd {
+            etcd::start(Arc::clone(etcd), Arc::clone(&shared), started)?;
+        }
+        let thread = Some(thread);
+        let fabric = Self { shared, started, name: config.fabric, thread, etcd };
         fabric.await_number(within);
         Ok(fabric)
     }
@@ -280,10 +298,19 @@ impl Fabric {
         self.shared.lock().nodes()
     }
 
+    /// Why etcd cannot be used at present, for people: an error while nobody is admitted; `None`
+    /// if hosts do not join by etcd.
+    #[must_use]
+    pub fn etcd(&self) -> Option<Result<(), String>> {
+        self.etcd.as_ref()?;
+        let machine = self.shared.lock();
+        Some(machine.directory_fault().map_or(Ok(()), |fault| Err(fault.to_owned())))
+    }
+
     /// Expels a node.
     ///
     /// # Errors
-    /// This is not the first daemon, or there is no such node.
+    /// This daemon cannot do that, or there is no such node.
     pub fn expel(&self, node: NodeId) -> Result<(), NotExpelled> {
         let expelled = self.shared.lock().expel(node, self.started.elapsed());
         self.shared.wake();
@@ -295,6 +322,10 @@ impl Drop for Fabric {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
         self.shared.wake();
+        if let Some(etcd) = &self.etcd {
+            // Its thread ends by itself: it may wait for an answer for some seconds.
+            etcd.wake();
+        }
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was told when it happened.
             let _ = thread.join();

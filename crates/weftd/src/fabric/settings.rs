@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
-use weft_membership::{FabricKeys, is_name};
+use weft_membership::{Admission, FabricKeys, is_name};
 use weft_options::runtime_path::{NODE_DEFAULT, SYSTEM_DIRECTORY};
 
+use super::etcd::EtcdSettings;
 use super::state::read_private;
 use crate::Config;
 
@@ -28,8 +29,10 @@ pub struct FabricConfig {
     pub listen: SocketAddr,
     /// Addresses of other daemons.
     pub seeds: Vec<SocketAddr>,
-    /// Whether this is the first daemon, which admits.
-    pub is_first: bool,
+    /// How hosts are admitted.
+    pub admission: Admission,
+    /// The etcd that admits.
+    pub etcd: Option<EtcdSettings>,
     /// A node of which nothing is heard for so long is down.
     pub silence: Duration,
     /// The keys of the fabric.
@@ -69,6 +72,7 @@ impl FabricConfig {
         let file = options.fabric_file().map(|path| read_file(Path::new(path))).transpose()?;
         let mut listen = options.fabric_listen();
         let mut seeds = options.fabric_seeds();
+        let etcd = EtcdSettings::read(options)?;
         let mut is_first = seeds.is_empty();
         let mut fabric = options.fabric_name().unwrap_or("weft").to_owned();
         if let Some(file) = file {
@@ -84,9 +88,9 @@ impl FabricConfig {
         }
         let Some(listen) = listen else {
             ensure!(
-                seeds.is_empty(),
-                "fabric.seeds is set, and fabric.listen is not; set it to the address of this \
-                 host that the others reach, as 10.9.0.2:7700"
+                seeds.is_empty() && etcd.is_none(),
+                "fabric.seeds or fabric.etcd is set, and fabric.listen is not; set it to the \
+                 address of this host that the others reach, as 10.9.0.2:7700"
             );
             return Ok(None);
         };
@@ -95,6 +99,23 @@ impl FabricConfig {
             "fabric.listen = {listen} is not one address; set it to the address of this host that \
              the others reach, as 10.9.0.1:7700"
         );
+        let admission = match (&etcd, is_first) {
+            (Some(_), _) => Admission::ByDirectory,
+            (None, true) => Admission::First,
+            (None, false) => Admission::ByFirst,
+        };
+        if etcd.is_some() {
+            ensure!(
+                seeds.is_empty(),
+                "fabric.etcd and addresses of daemons (fabric.seeds, fabric.file) are set; hosts \
+                 find each other by one of the two, so take the other one away"
+            );
+            ensure!(
+                !fabric.contains('/'),
+                "fabric.name = {fabric:?} has a slash, which parts the keys of etcd; take another \
+                 name on all hosts"
+            );
+        }
         ensure!(is_name(&fabric), "fabric.name is longer than 64 bytes, or not printable");
         let key = options.fabric_key().context(
             "fabric.listen is set, and fabric.key is not; make a key with `weft fabric key > \
@@ -110,7 +131,8 @@ impl FabricConfig {
             name,
             listen,
             seeds,
-            is_first,
+            admission,
+            etcd,
             silence: options.fabric_silence_ms(),
             keys: Arc::new(keys),
             state,
@@ -212,10 +234,10 @@ mod tests {
     fn without_an_address_there_is_no_fabric_and_without_seeds_the_daemon_is_the_first() {
         assert!(Given::new().with("WEFT_FABRIC_LISTEN", "").read().expect("nothing").is_none());
         let first = Given::new().read().expect("all is there").expect("an address");
-        assert!(first.is_first);
+        assert_eq!(first.admission, Admission::First);
         let seeds = Given::new().with("WEFT_FABRIC_SEEDS", "10.9.0.1:7700, [::1]:7");
         let next = seeds.read().expect("all is there").expect("an address");
-        assert!(!next.is_first);
+        assert_eq!(next.admission, Admission::ByFirst);
         assert_eq!(next.seeds.len(), 2);
     }
 
@@ -228,7 +250,7 @@ mod tests {
         std::fs::write(&path, text).expect("written");
         let given = given.with("WEFT_FABRIC_FILE", &path.display().to_string());
         let read = given.read().expect("all is there").expect("an address");
-        assert_eq!((read.fabric.as_str(), read.is_first), ("f", false));
+        assert_eq!((read.fabric.as_str(), read.admission), ("f", Admission::ByFirst));
         assert_eq!(read.listen.to_string(), "10.9.0.2:7700");
         assert_eq!(read.seeds, ["10.9.0.1:7700".parse().expect("an address")]);
         std::fs::write(&path, text.replace("\"b\"", "\"c\"")).expect("written");
@@ -248,5 +270,29 @@ mod tests {
         let seeds = Given::new().with("WEFT_FABRIC_SEEDS", "10.9.0.1:7700");
         let error = seeds.with("WEFT_FABRIC_LISTEN", "").error();
         assert!(error.contains("fabric.listen is not"), "{error}");
+    }
+
+    #[test]
+    fn etcd_stands_in_place_of_seeds_and_each_missing_thing_of_it_is_told() {
+        let plain = || Given::new().with("WEFT_FABRIC_ETCD", "http://10.9.0.1:2379");
+        let read = plain().read().expect("all is there").expect("an address");
+        assert_eq!(read.admission, Admission::ByDirectory);
+        let secure = || Given::new().with("WEFT_FABRIC_ETCD", "https://10.9.0.1:2379");
+        for (given, told) in [
+            (plain().with("WEFT_FABRIC_SEEDS", "10.9.0.1:7700"), "one of the two"),
+            (plain().with("WEFT_FABRIC_NAME", "a/b"), "has a slash"),
+            (plain().with("WEFT_FABRIC_LISTEN", ""), "fabric.listen is not"),
+            (plain().with("WEFT_FABRIC_ETCD_USER", "u"), "fabric.etcd_password is not"),
+            (secure(), "fabric.etcd_ca"),
+            (secure().with("WEFT_FABRIC_ETCD_CA", "/nonexistent/ca"), "cannot be read"),
+            (plain().with("WEFT_FABRIC_ETCD_CERT", "/nonexistent/cert"), "fabric.etcd_key is not"),
+        ] {
+            assert!(given.error().contains(told), "{}", given.error());
+        }
+        let given = secure();
+        let path = given.directory.path().join("ca");
+        std::fs::write(&path, "no certificate").expect("written");
+        let error = given.with("WEFT_FABRIC_ETCD_CA", &path.display().to_string()).error();
+        assert!(error.contains("no certificate (PEM)"), "{error}");
     }
 }

@@ -150,7 +150,7 @@ pub fn read_private(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
-    use weft_membership::Member;
+    use weft_membership::{Member, Numbering};
 
     #[test]
     fn identity_and_table_are_the_same_at_the_next_start_and_private() {
@@ -165,8 +165,10 @@ mod tests {
             name: "a".to_owned(),
             address: "10.9.0.1:7700".parse().expect("an address"),
             is_expelled: false,
+            former: 0,
         };
-        let roster = Roster { revision: 1, first: own, members: vec![member] };
+        let (members, numbering) = (vec![member], Numbering::First);
+        let roster = Roster { revision: 1, first: own, members, numbering };
         state.keep(&roster).expect("written");
         assert!(State::open(&place).is_err(), "one daemon at a time");
         drop(state);

@@ -42,6 +42,10 @@ impl Host {
         Self { directory, listen, seeds, key }
     }
 
+    const fn admission(&self) -> Admission {
+        if self.seeds.is_empty() { Admission::First } else { Admission::ByFirst }
+    }
+
     fn state(&self) -> PathBuf {
         self.directory.path().join("state")
     }
@@ -57,7 +61,8 @@ impl Host {
             name: "a host".to_owned(),
             listen: self.listen,
             seeds: self.seeds.clone(),
-            is_first: self.seeds.is_empty(),
+            admission: self.admission(),
+            etcd: None,
             silence: Duration::from_secs(10),
             keys: Arc::new(FabricKeys::parse(&self.key).expect("a key")),
             state: self.state(),

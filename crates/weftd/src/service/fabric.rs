@@ -10,7 +10,7 @@ use weft_wire::control::{Control, FABRIC_KINDS, InvalidMessage, split};
 
 use super::{Event, Manifest, Outbox, Placement, Report, Request, Service};
 use crate::fabric::{Fabric, NodeState, NodeStatus, Own};
-use crate::status::{FabricNodeStatus, FabricStatus};
+use crate::status::{EtcdStatus, FabricNodeStatus, FabricStatus};
 
 /// The service.
 pub struct FabricService {
@@ -56,12 +56,19 @@ impl Service for FabricService {
             options: &[
                 "fabric.listen",
                 "fabric.seeds",
+                "fabric.etcd",
+                "fabric.etcd_ca",
+                "fabric.etcd_cert",
+                "fabric.etcd_key",
+                "fabric.etcd_user",
+                "fabric.etcd_password",
                 "fabric.key",
                 "fabric.name",
                 "fabric.file",
                 "fabric.state",
                 "fabric.silence_ms",
                 "fabric.provider",
+                "fabric.ports",
                 "fabric.device",
             ],
             events: &[("expelled", "A node was expelled from the fabric.")],
@@ -88,7 +95,11 @@ fn status_of(fabric: &Fabric) -> FabricStatus {
         Own::Joining { .. } => None,
     };
     let nodes = fabric.nodes().into_iter().map(node_status).collect();
-    FabricStatus { name: fabric.name().to_owned(), number, nodes }
+    let etcd = fabric.etcd().map(|state| EtcdStatus {
+        state: if state.is_ok() { "up" } else { "away" }.to_owned(),
+        reason: state.err().unwrap_or_default(),
+    });
+    FabricStatus { name: fabric.name().to_owned(), number, nodes, etcd }
 }
 
 fn node_status(node: NodeStatus) -> FabricNodeStatus {

@@ -1,9 +1,11 @@
-//! `weft fabric`: a new key, the hosts of the fabric, and the end of one.
+//! `weft fabric`: a new key, the hosts of the fabric, the end of one, and the routes of a topology.
+
+mod network;
 
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use weftd::FabricStatus;
+use weftd::{EtcdStatus, FabricStatus};
 
 use crate::arguments::{ExpelArguments, FabricCommand, StatusArguments};
 use crate::configuration::Configuration;
@@ -20,6 +22,10 @@ pub fn fabric(
         FabricCommand::Key => show_line!("{}", weft_membership::new_key_line()?),
         FabricCommand::Nodes(arguments) => nodes(arguments, &configuration()?)?,
         FabricCommand::Expel(arguments) => expel(arguments, &configuration()?)?,
+        FabricCommand::Check(arguments) => return network::check(arguments),
+        FabricCommand::Routes(arguments) => return network::routes(arguments),
+        FabricCommand::Show(arguments) => return network::show(arguments),
+        FabricCommand::Trace(arguments) => return network::trace(arguments),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -58,7 +64,20 @@ fn text(fabric: &FabricStatus) -> String {
             node.reason.clone(),
         ]);
     }
-    table.section(&format!("Nodes of the fabric {:?}: {}", fabric.name, fabric.nodes.len()))
+    let mut text =
+        table.section(&format!("Nodes of the fabric {:?}: {}", fabric.name, fabric.nodes.len()));
+    if let Some(etcd) = &fabric.etcd {
+        text += &format!("etcd: {}\n", etcd_text(etcd));
+    }
+    text
+}
+
+/// The state of etcd for people, with what it means.
+pub fn etcd_text(etcd: &EtcdStatus) -> String {
+    match (etcd.state.as_str(), etcd.reason.as_str()) {
+        (state, "") => state.to_owned(),
+        (state, reason) => format!("{state}; nobody new joins, and what runs goes on ({reason})"),
+    }
 }
 
 fn expel(arguments: &ExpelArguments, configuration: &Configuration) -> anyhow::Result<()> {
@@ -87,10 +106,15 @@ mod tests {
             state: "refused".to_owned(),
             reason: "the key".to_owned(),
         };
-        let fabric = FabricStatus { name: "f".to_owned(), number: None, nodes: vec![node] };
+        let (name, nodes) = ("f".to_owned(), vec![node]);
+        let mut fabric = FabricStatus { name, number: None, nodes, etcd: None };
         let told = text(&fabric);
         let line = told.lines().last().expect("a line");
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(words, ["-", "-", "10.9.0.1:7700", "-", "refused", "the", "key"], "{told}");
+        let (state, reason) = ("away".to_owned(), "no leader".to_owned());
+        fabric.etcd = Some(EtcdStatus { state, reason });
+        let told = text(&fabric);
+        assert!(told.contains("etcd: away; nobody new joins") && told.contains("no leader"));
     }
 }

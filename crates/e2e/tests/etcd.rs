@@ -1,0 +1,176 @@
+//! Daemons that join by etcd. Each has its own directory, control socket and port, and so stands
+//! for a host.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use weft_e2e::etcd::certificates;
+use weft_e2e::host::key;
+use weft_e2e::{Case, Etcd, Host, Node, Outcome, suite};
+
+/// A busy machine does not reach it.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn main() -> ExitCode {
+    suite::main(vec![
+        Case::new("hosts_join_while_most_of_etcd_lives_and_go_on_when_it_does_not", members_die),
+        Case::new("etcd_with_certificates_and_users_is_joined_by_those_who_have_them", secured),
+        Case::new("content_of_others_is_told_and_harms_nobody", garbage),
+    ])
+}
+
+/// A host that joins by this etcd.
+fn host(name: &'static str, key: &Path, etcd: &Etcd) -> Host {
+    let mut host = Host::new(name, key, &[]);
+    host.arguments.push(format!("--fabric-etcd={}", etcd.urls()));
+    host
+}
+
+fn assert_mesh(hosts: &[&Host]) {
+    for host in hosts {
+        for other in hosts {
+            let state = if host.name == other.name { "self" } else { "up" };
+            host.await_state(other.name, state);
+        }
+    }
+}
+
+/// Waits until etcd is `state` at a host. Returns the reason.
+fn await_etcd(host: &Host, state: &str) -> String {
+    let start = Instant::now();
+    loop {
+        let told = host.fabric()["etcd"].clone();
+        if told["state"] == state {
+            return told["reason"].as_str().expect("a text").to_owned();
+        }
+        assert!(start.elapsed() < LIMIT, "etcd is not {state} at {}: {told}", host.name);
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn members_die() -> Outcome {
+    let mut etcd = Etcd::start(3, "http", Vec::new())?;
+    let keeper = Node::without_daemon();
+    let key = key(&keeper, "key");
+    let [mut a, mut b, mut c] = ["a", "b", "c"].map(|name| host(name, &key, &etcd));
+    [&mut a, &mut b, &mut c].into_iter().for_each(Host::start);
+    assert_mesh(&[&a, &b, &c]);
+    // Without one member all goes on, though it is the one that is asked first.
+    etcd.kill_member(0);
+    let mut d = host("d", &key, &etcd);
+    d.start();
+    assert_mesh(&[&a, &b, &c, &d]);
+    assert_eq!(b.await_state("d", "up").0, Some(3));
+    // Without two, nobody joins. Those who have joined find each other again.
+    etcd.kill_member(1);
+    let told = await_etcd(&a, "away");
+    assert!(told.contains("no answer") || told.contains("refused"), "{told}");
+    let mut e = host("e", &key, &etcd);
+    e.start();
+    assert!(e.log().contains("serving this host alone"), "{}", e.log());
+    let (number, reason) = e.await_state("e", "joining");
+    assert_eq!(number, None);
+    assert!(reason.contains("etcd"), "{reason}");
+    b.kill();
+    b.start();
+    assert_mesh(&[&a, &b, &c, &d]);
+    for command in [vec!["fabric", "nodes"], vec!["status"]] {
+        let text = a.node.start(a.node.weft(&command)).wait(LIMIT).success().stdout;
+        let told = text.lines().find(|line| line.trim_start().starts_with("etcd"));
+        assert!(told.is_some_and(|told| told.contains("away; nobody new joins")), "{text}");
+    }
+    assert!(a.log().contains("etcd cannot be used: nobody new joins"), "{}", a.log());
+    // Back again.
+    etcd.start_member(1)?;
+    assert_mesh(&[&a, &b, &c, &d, &e]);
+    assert_eq!(a.await_state("e", "up").0, Some(4));
+    await_etcd(&a, "up");
+    Ok(())
+}
+
+fn secured() -> Outcome {
+    let keeper = Node::without_daemon();
+    certificates(&keeper, &["server", "client"])?;
+    let file = |name: &str| keeper.directory().join(name).display().to_string();
+    let arguments =
+        [("cert-file", "server.pem"), ("key-file", "server.key"), ("trusted-ca-file", "ca.pem")];
+    let mut arguments: Vec<String> =
+        arguments.map(|(flag, name)| format!("--{flag}={}", file(name))).into();
+    arguments.push("--client-cert-auth".to_owned());
+    let etcd = Etcd::start(1, "https", arguments)?;
+    let key = key(&keeper, "key");
+    let mut a = host("a", &key, &etcd);
+    let certificate = |name: &str| {
+        ["cert", "key"].map(|what| {
+            let path = file(&format!("{name}.{}", if what == "cert" { "pem" } else { "key" }));
+            format!("--fabric-etcd-{what}={path}")
+        })
+    };
+    let ca = format!("--fabric-etcd-ca={}", file("ca.pem"));
+    a.arguments.extend(certificate("client"));
+    a.arguments.push(ca.clone());
+    a.start();
+    assert_eq!(a.await_state("a", "self").0, Some(0));
+    // Without a certificate it is not let in.
+    let mut b = host("b", &key, &etcd);
+    b.arguments.push(ca);
+    b.start();
+    assert!(b.await_state("b", "joining").1.contains("waits for etcd"));
+    let told = await_etcd(&b, "away");
+    assert!(told.contains("certificate"), "{told}");
+
+    // Users and passwords.
+    let etcd = Etcd::start(1, "http", Vec::new())?;
+    etcd.call("auth/user/add", &json!({ "name": "root", "password": "right" }), None);
+    etcd.call("auth/user/grant", &json!({ "user": "root", "role": "root" }), None);
+    etcd.call("auth/enable", &json!({}), None);
+    let with_password = |name: &'static str, password: &str| {
+        let path = keeper.directory().join(password);
+        std::fs::write(&path, format!("{password}\n")).expect("written");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, mode).expect("our own");
+        let mut host = host(name, &key, &etcd);
+        host.arguments.push("--fabric-etcd-user=root".to_owned());
+        host.arguments.push(format!("--fabric-etcd-password={}", path.display()));
+        host.start();
+        host
+    };
+    let c = with_password("c", "right");
+    assert_eq!(c.await_state("c", "self").0, Some(0));
+    let d = with_password("d", "wrong");
+    let told = await_etcd(&d, "away");
+    assert!(told.contains("invalid user ID or password"), "{told}");
+    Ok(())
+}
+
+fn garbage() -> Outcome {
+    let etcd = Etcd::start(1, "http", Vec::new())?;
+    let keeper = Node::without_daemon();
+    let key = key(&keeper, "key");
+    for (name, value) in [("table", "garbage"), ("present/x", "y"), ("present/7", "z")] {
+        etcd.put(&format!("/weft/weft/{name}"), value);
+    }
+    let mut a = host("a", &key, &etcd);
+    a.start();
+    let told = await_etcd(&a, "away");
+    assert!(told.contains("/weft/weft/table holds no table of nodes"), "{told}");
+    assert!(a.await_state("a", "joining").1.contains("holds no table"));
+    etcd.call("kv/deleterange", &json!({ "key": "L3dlZnQvd2VmdC90YWJsZQ==" }), None);
+    assert_eq!(a.await_state("a", "self").0, Some(0));
+    // Another fabric's hosts do not mix with this one's under one name: their key differs.
+    let mut stranger = host("stranger", &weft_e2e::host::key(&keeper, "other.key"), &etcd);
+    stranger.start();
+    let (_, reason) = stranger.await_state("a", "refused");
+    assert!(reason.contains("different fabric keys"), "{reason}");
+    // Nothing secret is there.
+    let secret = std::fs::read_to_string(&key).expect("our own");
+    let secret = secret.split(' ').nth(1).expect("a key").trim().to_owned();
+    let content = etcd.content();
+    assert!(content.iter().any(|(key, _)| key == "/weft/weft/present/0"), "{content:?}");
+    assert!(content.iter().all(|(_, value)| !value.contains(&secret)), "{content:?}");
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! Layer 3: the manager of a fabric, after EMP (003 section 3.3.3), without I/O.
+//!
+//! - [`Manager`]: sweeps the fabric from its own node outward, gives numbers and tables, and does
+//!   so again when links or nodes fail or come back.
+//! - [`Agent`]: the part of each node that obeys, and that passes orders on by ports, so that nodes
+//!   without a number are reached.
+//! - [`message`]: the packets between them.
+//!
+//! Drivers own links and clocks. They give packets and the time in milliseconds, and take packets.
+//!
+//! # Invariants
+//! - One manager rules. Each order carries the term of its manager's lease, and an agent refuses an
+//!   order of a lower term than it has seen. A manager gives no orders after its lease.
+//! - Tables change as [`weft_routing::tables`] asks: every node has the new plane before the first
+//!   one uses it, and a plane is filled again only after its packets have had time to leave it.
+//!
+//! Orders are not signed. A driver carries them between nodes that have proved that they know the
+//! key of the fabric (`weft-membership`), and not between others.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod manager;
+pub mod message;
+mod network;
+mod orders;
+
+pub use agent::{Agent, Output};
+pub use manager::{Manager, Settings, Standing};
+pub use network::Expected;

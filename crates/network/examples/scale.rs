@@ -1,0 +1,97 @@
+//! The two measures of scale of the simulator, with time and memory:
+//!
+//! ```console
+//! $ cargo run --release -p weft-network --example scale -- messages torus:32x32x64 1000000 8
+//! $ cargo run --release -p weft-network --example scale -- flows torus:16x16x16 1000000
+//! ```
+//!
+//! `messages SHAPE N LOAD` sends N messages of uniform traffic, each a packet, at a load in percent
+//! of a link. `flows SHAPE BYTES` is an all-to-all of so many bytes from each host to each other
+//! one: in round `r` host `h` sends to host `h + r`. A round begins when the last has ended.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "it measures the time that the simulator takes")]
+
+use std::time::Instant;
+
+use weft_network::flow::{Flow, FlowNetwork};
+use weft_network::traffic::{OpenLoop, Pattern, Traffic};
+use weft_network::{Network, Outcome, Settings};
+use weft_routing::{Algorithm, Routes};
+use weft_topology::{Graph, Shape};
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["messages", shape, count, load] => messages(shape, count.parse()?, load.parse()?)?,
+        ["flows", shape, bytes] => flows(shape, bytes.parse()?)?,
+        _ => return Err("give `messages SHAPE N LOAD` or `flows SHAPE BYTES`".into()),
+    }
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    println!("{}", status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or("no memory"));
+    Ok(())
+}
+
+/// The graph and its routes.
+fn routed(shape: &str) -> Result<(Graph, Routes), Failure> {
+    let begun = Instant::now();
+    let graph = shape.parse::<Shape>()?.graph(None)?;
+    let routes = Routes::compute(&graph, Algorithm::Auto)?;
+    println!("{shape}: {} hosts, routes after {:.1?}", graph.hosts().count(), begun.elapsed());
+    Ok((graph, routes))
+}
+
+fn messages(shape: &str, count: usize, load: u64) -> Result<(), Failure> {
+    let (graph, routes) = routed(shape)?;
+    let begun = Instant::now();
+    let settings = Settings::default();
+    let traffic = Traffic::new(&graph, Pattern::Uniform)?;
+    let mut network = Network::new(graph, Box::new(routes), settings.clone())?;
+    let payload = u64::from(settings.mtu_bytes);
+    let full = settings.link.bits_per_second / 8 * payload / u64::from(settings.packet_bytes());
+    let (mut arrived, mut latency, mut links) = (0_u64, 0, 0);
+    let mut take = |outcome| {
+        if let Outcome::Delivered { sent_at, at, hops, .. } = outcome {
+            arrived += 1;
+            latency += at - sent_at;
+            links += u64::from(hops);
+        }
+    };
+    for (time, message) in OpenLoop::new(traffic, payload, 0, full * load / 100, 1).take(count) {
+        while let Some(outcome) = network.run(time) {
+            take(outcome);
+        }
+        network.send(message)?;
+    }
+    while let Some(outcome) = network.run_out() {
+        take(outcome);
+    }
+    let mean = latency / arrived.max(1) / 1_000;
+    let hops = links / arrived.max(1);
+    println!("{arrived} arrived over {hops} links on the average, mean latency {mean} ns");
+    println!("simulated in {:.1?}", begun.elapsed());
+    Ok(())
+}
+
+fn flows(shape: &str, bytes: u64) -> Result<(), Failure> {
+    let (graph, routes) = routed(shape)?;
+    let begun = Instant::now();
+    let hosts: Vec<u32> = graph.hosts().collect();
+    let mut network = FlowNetwork::new(&graph, Box::new(routes), Settings::default())?;
+    let mut ended = 0_u64;
+    for round in 1..hosts.len() {
+        for (place, from) in hosts.iter().enumerate() {
+            let to = hosts[(place + round) % hosts.len()];
+            network.begin(Flow { from: *from, to, bytes, tag: 0 })?;
+        }
+        while network.run_out().is_some() {
+            ended += 1;
+        }
+    }
+    let virtual_us = network.now() / 1_000_000;
+    println!("{ended} flows ended after {virtual_us} us of virtual time");
+    println!("rates were computed {} times, in {:.1?}", network.fills(), begun.elapsed());
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! The form of a scenario file, before its values are checked.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::scenario::Level;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    #[serde(default)]
+    pub seed: u64,
+    pub topology: Spanned<String>,
+    #[serde(default)]
+    pub routing: Option<Spanned<String>>,
+    #[serde(default)]
+    pub level: Level,
+    #[serde(default)]
+    pub network: Option<Spanned<NetworkEntry>>,
+    pub traffic: Spanned<TrafficEntry>,
+    #[serde(default)]
+    pub run: RunEntry,
+    #[serde(default, rename = "fault")]
+    pub faults: Vec<Spanned<FaultEntry>>,
+}
+
+/// Parameters of the network. One that is left out is that of Extoll.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NetworkEntry {
+    pub mtu_bytes: Option<u32>,
+    pub header_bytes: Option<u32>,
+    pub classes: Option<u8>,
+    pub link_mbit: Option<u64>,
+    pub link_latency_ns: Option<u64>,
+    pub damaged_per_million: Option<u32>,
+    pub buffer_bytes: Option<u32>,
+    pub router_delay_ns: Option<u64>,
+    pub host_mbit: Option<u64>,
+    pub host_latency_ns: Option<u64>,
+    pub host_message_ns: Option<u64>,
+    pub arbitration: Option<ArbitrationEntry>,
+    pub patience_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ArbitrationEntry {
+    RoundRobin,
+    Age,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TrafficEntry {
+    pub pattern: Spanned<String>,
+    #[serde(default = "TrafficEntry::message_bytes_default")]
+    pub message_bytes: u64,
+    #[serde(default)]
+    pub class: u8,
+    pub loads: Option<Vec<u32>>,
+    pub messages: Option<u32>,
+    pub window: Option<u32>,
+    #[serde(default)]
+    pub barrier: bool,
+    pub host: Option<Spanned<String>>,
+    pub percent: Option<u8>,
+    pub file: Option<Spanned<String>>,
+}
+
+impl TrafficEntry {
+    fn message_bytes_default() -> u64 {
+        496
+    }
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RunEntry {
+    pub warmup_ns: u64,
+    pub measure_ns: u64,
+    pub deadline_ns: u64,
+    pub resend_after_ns: u64,
+    pub resends_max: u32,
+    pub reroute_after_ns: u64,
+}
+
+impl Default for RunEntry {
+    fn default() -> Self {
+        Self {
+            warmup_ns: 20_000,
+            measure_ns: 50_000,
+            deadline_ns: 10_000_000,
+            resend_after_ns: 20_000,
+            resends_max: 10,
+            reroute_after_ns: 10_000,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FaultEntry {
+    pub kind: FaultKind,
+    pub at_ns: u64,
+    /// It is mended so long after.
+    pub for_ns: Option<u64>,
+    /// It comes again so long after, `times` times in all.
+    pub every_ns: Option<u64>,
+    pub times: Option<u32>,
+    pub link: Option<[String; 2]>,
+    pub node: Option<String>,
+    pub mbit: Option<u64>,
+    pub damaged_per_million: Option<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum FaultKind {
+    Cut,
+    Slow,
+    Lossy,
+    Crash,
+}

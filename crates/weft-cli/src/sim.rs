@@ -1,0 +1,107 @@
+//! `weft sim`: runs a scenario of the network simulator, and writes its report.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+use weft_scenario::{Point, Progress, Report, Scenario};
+
+use crate::arguments::{SimCommand, SimRunArguments};
+use crate::output::show;
+use crate::table::Table;
+
+/// `weft sim`.
+pub fn sim(command: &SimCommand) -> anyhow::Result<ExitCode> {
+    let SimCommand::Run(arguments) = command;
+    run(arguments)
+}
+
+fn run(arguments: &SimRunArguments) -> anyhow::Result<ExitCode> {
+    let file = &arguments.file;
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("{} cannot be read; name a scenario", file.display()))?;
+    // Files that a scenario names lie beside it.
+    let directory = file.parent().unwrap_or(Path::new("."));
+    let mut scenario = Scenario::parse(&text, |path| fs::read_to_string(directory.join(path)))
+        .with_context(|| format!("{} is no scenario", file.display()))?;
+    if let Some(seed) = arguments.seed {
+        scenario.set_seed(seed);
+    }
+    let bar = bar();
+    let report = Report::run(&scenario, &mut |progress| tell(&bar, progress));
+    bar.finish_and_clear();
+    let report = report.with_context(|| format!("{} cannot be run", file.display()))?;
+    if let Some(html) = &arguments.html {
+        write(html, &report.html())?;
+    }
+    match &arguments.json {
+        Some(json) if json == Path::new("-") => show!("{}", report.json()),
+        Some(json) => {
+            write(json, &report.json())?;
+            show!("{}", lines(&report));
+        }
+        None => show!("{}", lines(&report)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// A bar on standard error; nothing is shown if that is no terminal.
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template("{bar:30} run {pos} of {len}, {msg}");
+    bar.set_style(style.expect("the template is valid"));
+    bar
+}
+
+fn tell(bar: &ProgressBar, progress: Progress) {
+    bar.set_length(u64::try_from(progress.runs_all).unwrap_or(u64::MAX));
+    bar.set_position(u64::try_from(progress.runs).unwrap_or(u64::MAX));
+    let Progress { delivered, now_ns, .. } = progress;
+    bar.set_message(format!("{delivered} messages delivered, {} us simulated", now_ns / 1_000));
+}
+
+/// The report in lines, one for each run.
+fn lines(report: &Report) -> String {
+    let mut table = Table::new([
+        "load %",
+        "MB/s a host",
+        "median ns",
+        "mean ns",
+        "99 % ns",
+        "most ns",
+        "delivered",
+        "sent again",
+        "given up",
+        "unfinished",
+    ]);
+    for point in &report.points {
+        table.line(cells(point));
+    }
+    let title = format!(
+        "{} traffic on {}: {} hosts, {} links, routing {}, seed {}",
+        report.pattern, report.topology, report.hosts, report.links, report.routing, report.seed
+    );
+    table.section(&title)
+}
+
+fn cells(point: &Point) -> [String; 10] {
+    let (latency, messages) = (&point.latency, &point.messages);
+    [
+        point.load_percent.map_or("-".to_owned(), |load| load.to_string()),
+        (point.delivered_bytes_per_second / 1_000_000).to_string(),
+        latency.median_ns.to_string(),
+        latency.mean_ns.to_string(),
+        latency.p99_ns.to_string(),
+        latency.max_ns.to_string(),
+        messages.delivered.to_string(),
+        messages.resent.to_string(),
+        messages.given_up.to_string(),
+        messages.unfinished.to_string(),
+    ]
+}

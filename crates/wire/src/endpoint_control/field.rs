@@ -1,0 +1,92 @@
+//! Fields of fixed size, and the macro that makes messages of them.
+
+/// A value of fixed size inside a body.
+pub trait Field: Sized {
+    const BYTES: usize;
+    const ZERO: Self;
+    fn take(bytes: &mut &[u8]) -> Option<Self>;
+    fn put(&self, body: &mut Vec<u8>);
+}
+
+macro_rules! integer_field {
+    ($($type:ty),*) => {$(
+        impl Field for $type {
+            const BYTES: usize = size_of::<$type>();
+            const ZERO: Self = 0;
+
+            fn take(bytes: &mut &[u8]) -> Option<Self> {
+                let (head, rest) = bytes.split_first_chunk()?;
+                *bytes = rest;
+                Some(Self::from_le_bytes(*head))
+            }
+
+            fn put(&self, body: &mut Vec<u8>) {
+                body.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+    )*};
+}
+
+integer_field!(u8, u16, u32, u64);
+
+impl<const COUNT: usize> Field for [u8; COUNT] {
+    const BYTES: usize = COUNT;
+    const ZERO: Self = [0; COUNT];
+
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk()?;
+        *bytes = rest;
+        Some(*head)
+    }
+
+    fn put(&self, body: &mut Vec<u8>) {
+        body.extend_from_slice(self);
+    }
+}
+
+/// Makes a struct of each message: its fields, its kind, its bytes.
+macro_rules! messages {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident = $kind:literal {
+            $($(#[$field_doc:meta])* $field:ident: $type:ty,)*
+        }
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+            pub struct $name {
+                $($(#[$field_doc])* pub $field: $type,)*
+            }
+
+            impl Default for $name {
+                fn default() -> Self {
+                    Self { $($field: <$type as Field>::ZERO,)* }
+                }
+            }
+
+            impl $name {
+                /// The kind on the wire.
+                pub const KIND: u16 = $kind;
+                /// Bytes of the body.
+                pub const BYTES: usize = 0 $(+ <$type as Field>::BYTES)*;
+
+                pub(super) fn take(mut body: &[u8]) -> Option<Self> {
+                    let parsed = Self { $($field: Field::take(&mut body)?,)* };
+                    body.is_empty().then_some(parsed)
+                }
+
+                pub(super) fn put(&self, body: &mut Vec<u8>) {
+                    $(self.$field.put(body);)*
+                }
+            }
+
+            impl From<$name> for $crate::endpoint_control::EndpointControl {
+                fn from(message: $name) -> Self {
+                    Self::$name(message)
+                }
+            }
+        )*
+    };
+}
+pub(super) use messages;
