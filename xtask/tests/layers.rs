@@ -90,6 +90,9 @@ const SIBLINGS: &[(&str, &str)] = &[
     // Both transports ask it, and it needs the names of the fabric and a way to its daemon.
     ("weft-broker", "weft-fabric"),
     ("weft-broker", "weft-channel"),
+    // It joins the two.
+    ("weft-layers", "weft-transport-shm"),
+    ("weft-layers", "weft-transport-ofi"),
     // Its packets take routes.
     ("weft-network", "weft-routing"),
     // It registers memory with the library.

@@ -89,8 +89,9 @@ class Host:
     def measure(self, to, test, *options):
         return self.run(WEFT, "perf", test, "--to", str(to), "--json", "--runs", "2", *options)
 
-    def serve(self):
-        server, log = self.start(WEFT, "perf", "serve", "--transport", "ofi")
+    def serve(self, *options):
+        options = options or ("--transport", "ofi")
+        server, log = self.start(WEFT, "perf", "serve", *options)
         until("the server is ready", lambda: "serving node" in text_of(log))
         return server
 
@@ -98,6 +99,12 @@ class Host:
         """Whether an endpoint of this host has a peer."""
         told = json.loads(self.run(WEFT, "status", "--json"))
         return any(endpoint["peers"] for endpoint in told["endpoints"])
+
+    def endpoints(self):
+        """The numbers of peers of this host's endpoints. One that calls a server is gone again when
+        the measurement begins."""
+        told = json.loads(self.run(WEFT, "status", "--json"))
+        return sorted(endpoint["peers"] for endpoint in told["endpoints"])
 
     def passed(self):
         """How many ends of connections between hosts this host's daemon has helped."""
@@ -152,6 +159,45 @@ def endpoints():
         serving.kill()
     failed, log = one.start(WEFT, "perf", "latency", "--to", "9")
     assert failed.wait(LIMIT) != 0 and "no `weft perf serve` of node 9" in text_of(log)
+
+
+def has_libfabric(process):
+    """Whether libfabric is in a process."""
+    return "libfabric" in pathlib.Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
+
+
+def layers():
+    """One endpoint for both: peers of its host share memory with it, others reach it over
+    libfabric, which no process loads before. Both go on over a restart of the daemon, and both are
+    told of the end."""
+    one, two = hosts()
+    serving = two.serve("--transport", "auto")
+    # On its own host, without libfabric at either end.
+    near, near_log = two.start(WEFT, "perf", "latency", "--to", "1", "--runs", "1000")
+    until("it measures", lambda: two.endpoints() == [0, 1, 1])
+    assert near.poll() is None, text_of(near_log)
+    assert not has_libfabric(near) and not has_libfabric(serving), "nobody needed it"
+    # Between the hosts.
+    far, far_log = one.start(WEFT, "perf", "put", "--to", "1", "--size", "65536", "--runs", "1000")
+    until("it measures, too", lambda: one.endpoints() == [1])
+    assert has_libfabric(far) and has_libfabric(serving)
+    assert not has_libfabric(near), "the peer of one that has it needs none"
+    for host in (one, two):
+        host.daemon.kill()
+        host.daemon.wait(LIMIT)
+        host.start_daemon()
+    # For longer than a new daemon waits for endpoints from before.
+    time.sleep(1.5)
+    for process, log in ((near, near_log), (far, far_log)):
+        assert process.poll() is None, text_of(log)
+    for host in (one, two):
+        host.await_both()
+    # A new one meets the server at the address that it had.
+    told = json.loads(one.measure(1, "latency"))
+    assert told["median"] > 0 and told["transport"] == "auto", told
+    serving.kill()
+    for process, log in ((near, near_log), (far, far_log)):
+        assert process.wait(TOLD_WITHIN) != 0, text_of(log)
 
 
 def users():

@@ -270,10 +270,11 @@ impl Memory {
         (place.file.clone(), place.moves)
     }
 
-    /// Whether the memory may move; see [`Memory::begin_move`].
+    /// Whether the memory may move; see [`Memory::begin_move`]. It may not while it has to
+    /// [stay](Memory::stay).
     #[must_use]
     pub fn may_move(&self) -> bool {
-        matches!(self.inner.origin, Origin::Own(_))
+        matches!(self.inner.origin, Origin::Own(_)) && self.inner.place.read().stays == 0
     }
 
     /// New memory to move to.

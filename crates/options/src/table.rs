@@ -13,7 +13,7 @@ use crate::entry::{Entry, Kind, boolean, choice, integer, power_of_two};
 use crate::options::Options;
 use crate::people::People;
 use crate::services::ServicePolicy;
-use crate::value::{BetweenHosts, CopyMethod, LaneKind, QueueChoice, Value};
+use crate::value::{BetweenHosts, CopyMethod, LaneKind, QueueChoice, TransportChoice, Value};
 
 /// Makes [`Id`], [`TABLE`] and the accessors of [`Options`] from entries of this form:
 ///
@@ -506,6 +506,17 @@ options! {
                socket in `/run/weft`, else the control socket's path with `.fabric` behind it. No \
                memory.",
     }
+    "fabric.transport" => FabricTransport, fabric_transport -> TransportChoice {
+        kind: choice(&["auto", "shm", "ofi"]),
+        unit: "",
+        category: Fabric,
+        effect: Programs,
+        text: "How endpoints of programs reach their peers. `auto`: by shared memory on the own \
+               host, by libfabric between hosts; the library is loaded at the first need. `shm`: \
+               by shared memory, on the own host alone. `ofi`: by libfabric, also on the own host; \
+               endpoints with memory there are not reached. Memory: with libfabric that of the \
+               provider, for each endpoint.",
+    }
     "fabric.provider" => FabricProvider, fabric_provider -> Option<&str> {
         kind: Kind::Name,
         unit: "",
@@ -538,7 +549,7 @@ options! {
         unit: "ms",
         category: Fabric,
         effect: Daemon,
-        text: "A host of which nothing is heard for so long is down. It is asked for a sign of \
-               life four times meanwhile. No memory.",
+        text: "A host, or the peer of an endpoint on one, of which nothing is heard for so long is \
+               down. It is asked for a sign of life meanwhile. No memory.",
     }
 }

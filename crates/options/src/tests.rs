@@ -50,6 +50,7 @@ fn accessors_return_the_defaults_of_the_table() {
     assert_eq!(options.fabric_ports(), None);
     assert_eq!((options.fabric_key(), options.fabric_name()), (None, None));
     assert_eq!((options.fabric_file(), options.fabric_state()), (None, None));
+    assert_eq!(options.fabric_transport(), TransportChoice::Auto);
     assert_eq!((options.fabric_provider(), options.fabric_device()), (None, None));
     assert_eq!(options.fabric_silence_ms(), Duration::from_secs(5));
 }

@@ -38,6 +38,17 @@ pub enum BetweenHosts {
     Always,
 }
 
+/// How endpoints reach their peers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TransportChoice {
+    /// By memory on the own host, by libfabric between hosts.
+    Auto,
+    /// By memory: peers of other hosts are not reached.
+    Shm,
+    /// By libfabric: also peers of the own host.
+    Ofi,
+}
+
 /// How long copies are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyMethod {
@@ -99,6 +110,16 @@ impl Value<'_> for LaneKind {
         match word(setting, entry) {
             "endpoint" => Self::Endpoint,
             _ => Self::Memory,
+        }
+    }
+}
+
+impl Value<'_> for TransportChoice {
+    fn read(setting: &Setting, entry: &Entry) -> Self {
+        match word(setting, entry) {
+            "shm" => Self::Shm,
+            "ofi" => Self::Ofi,
+            _ => Self::Auto,
         }
     }
 }

@@ -45,6 +45,12 @@ impl<N: Nic> OfiEndpoint<N> {
         move || shared.upgrade().is_some_and(|shared| shared.lock().engine.is_busy())
     }
 
+    /// How long a peer may be silent before it is reported down.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        self.shared.lock().engine.silence()
+    }
+
     /// Calls `look` with each descriptor of the endpoint. The provider may have further ones, which
     /// it does not tell.
     pub fn each_descriptor(&self, look: &mut dyn FnMut(BorrowedFd<'_>)) {
@@ -144,7 +150,7 @@ impl<N: Nic> Endpoint for OfiEndpoint<N> {
         header: MessageHeader,
         parts: &[&[u8]],
     ) -> Result<usize, SendError> {
-        self.shared.lock().send_multicast(group, header, parts)
+        self.shared.lock().send_multicast(group, (header, parts), || Ok(0))
     }
 
     fn join(&mut self, group: Group, context: u64) -> Result<Issued, GroupError> {

@@ -60,6 +60,7 @@ struct Net {
     settings: Settings,
     random: u64,
     now: Duration,
+    is_silent: bool,
     cards: Vec<Card>,
     queue: BinaryHeap<Reverse<(Duration, u64)>>,
     happenings: BTreeMap<u64, Happening>,
@@ -140,6 +141,7 @@ impl SeededNet {
             settings,
             random: settings.seed,
             now: Duration::ZERO,
+            is_silent: false,
             cards: Vec::new(),
             queue: BinaryHeap::new(),
             happenings: BTreeMap::new(),
@@ -147,6 +149,17 @@ impl SeededNet {
             arrivals: BTreeMap::new(),
         };
         Self { inner: Arc::new(Mutex::new(net)), works: Arc::default() }
+    }
+
+    /// No message arrives from now on. Nobody is told.
+    pub fn fall_silent(&self) {
+        self.inner.lock().is_silent = true;
+    }
+
+    /// The time of the network.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.inner.lock().now
     }
 
     /// Lets the next thing happen, or a millisecond pass if there is none, and everybody work.
@@ -355,6 +368,9 @@ impl Nic for SeededNic {
         let mut net = self.net.inner.lock();
         if net.is_busy() {
             return Err(Refused::Busy);
+        }
+        if net.is_silent {
+            return Ok(());
         }
         let from = self.number;
         let (peer, to) = (to, *net.cards[from].peers.get(&to.0).ok_or(net.wrong())?);

@@ -46,6 +46,8 @@ pub(crate) struct Shared<N> {
     /// The program sleeps, or has armed, and takes what comes.
     sleeps: AtomicBool,
     stops: AtomicBool,
+    /// Something waits for the program that was handled without it.
+    waits: AtomicBool,
     /// What each thread of the endpoint keeps.
     pub(crate) thread_holds: ThreadHolds,
     of_program: Sleeper,
@@ -96,6 +98,7 @@ impl<N: Nic + 'static> Shared<N> {
             turns: AtomicU64::new(0),
             sleeps: AtomicBool::new(false),
             stops: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
             thread_holds,
             of_program: Sleeper::default(),
             of_thread: Sleeper::default(),
@@ -121,6 +124,7 @@ impl<N: Nic + 'static> Shared<N> {
                     let Some(shared) = own.upgrade() else { return true };
                     if let Some(mut station) = shared.station.try_lock() {
                         station.progress();
+                        shared.note(&station);
                     }
                     shared.stops.load(Ordering::Relaxed)
                 }),
@@ -147,7 +151,20 @@ impl<N: Nic + 'static> Shared<N> {
         }
         let mut station = self.lock();
         station.progress();
+        self.waits.store(false, Ordering::Relaxed);
         station
+    }
+
+    /// Has the program look, if something waits for it.
+    fn note(&self, station: &Station<N>) {
+        if station.engine.has_events() {
+            self.waits.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether something waits for the program that was handled without it.
+    pub fn waits(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// Sleeps until something may have come, at most `time`.
@@ -255,6 +272,7 @@ impl<N: Nic + 'static> Shared<N> {
                 self.look(&mut station);
                 station.progress();
                 let events = station.engine.has_events();
+                self.note(&station);
                 if events && self.sleeps.load(Ordering::Relaxed) {
                     ring(&self.woken);
                 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
+use weft_options::{Options, TransportChoice};
 
 pub use flags::{HINT, Invocation, command, command_of_today};
 pub use oshmem::{Launcher, OshrunArguments, WrapperArguments};
@@ -429,7 +430,7 @@ pub struct PerfArguments {
     /// The measurement
     #[arg(value_enum)]
     pub test: PerfTest,
-    /// Over which transport [default: shm; with --to: ofi]
+    /// Over which transport [default: shm; to another node: that of fabric.transport]
     #[arg(long, value_enum)]
     pub transport: Option<TransportName>,
     /// Measures to `weft perf serve` on this node of the fabric
@@ -470,8 +471,19 @@ pub struct PerfArguments {
 impl PerfArguments {
     /// The transport that is measured.
     pub fn transport(&self) -> TransportName {
-        let usual = if self.to.is_some() { TransportName::Ofi } else { TransportName::Shm };
-        self.transport.unwrap_or(usual)
+        self.transport.unwrap_or(TransportName::Shm)
+    }
+
+    /// The same arguments, with the transport that is meant if none is named.
+    pub fn over_the_usual(&self, options: &Options) -> Self {
+        let is_between_nodes = self.to.is_some() || self.test == PerfTest::Serve;
+        let usual = match options.fabric_transport() {
+            _ if !is_between_nodes => TransportName::Shm,
+            TransportChoice::Auto => TransportName::Auto,
+            TransportChoice::Shm => TransportName::Shm,
+            TransportChoice::Ofi => TransportName::Ofi,
+        };
+        Self { transport: self.transport.or(Some(usual)), ..self.clone() }
     }
 
     /// The lane of `weft perf lane`.
@@ -613,6 +625,8 @@ pub enum TransportName {
     Sim,
     /// libfabric, two threads of one process
     Ofi,
+    /// One endpoint over shared memory on its node and libfabric between nodes
+    Auto,
 }
 
 impl TransportName {
@@ -622,6 +636,7 @@ impl TransportName {
             Self::Shm => "shm",
             Self::Sim => "sim",
             Self::Ofi => "ofi",
+            Self::Auto => "auto",
         }
     }
 }
