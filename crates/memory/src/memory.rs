@@ -380,6 +380,21 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_nobody_wrote_take_no_memory_when_they_are_adopted() {
+        let page = rustix::param::page_size();
+        let old = Segment::anonymous(8 * page).expect("memory");
+        old.write(3 * page + page - 1, b"x", CopyMode::Plain);
+        // SAFETY: the pages belong to `old`, which outlives `adopted` and is not used by anybody
+        // else.
+        let adopted = unsafe { Memory::adopt(old.base(), 8 * page) }.expect("memory");
+        let status = rustix::fs::fstat(&*file_of(&adopted)).expect("a file");
+        assert_eq!(u64::try_from(status.st_blocks).expect("some") * 512, page as u64);
+        let mut seen = [0; 2];
+        old.read(4 * page - 1, &mut seen);
+        assert_eq!(&seen, b"x\0");
+    }
+
+    #[test]
     fn a_segment_without_a_file_is_made_shareable_and_unmapped_once() {
         let length = 2 * rustix::param::page_size();
         let old = Segment::anonymous(length).expect("memory");

@@ -2,6 +2,7 @@
 
 mod flags;
 pub mod network;
+mod oshmem;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use weft_options::{Options, TransportChoice};
 
 pub use flags::{HINT, Invocation, command, command_of_today};
+pub use oshmem::{Launcher, OshrunArguments, WrapperArguments};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -154,6 +156,15 @@ pub enum Command {
     /// Runs a program with its TCP connections on the fabric wherever both ends are under weft
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArguments),
+    /// Runs an OpenSHMEM or MPI program as a job of several processes (PEs), on one or more hosts
+    #[command(after_help = oshmem::OSHRUN_EXAMPLES)]
+    Oshrun(Box<OshrunArguments>),
+    /// Compiles a C program with OpenSHMEM
+    #[command(after_help = oshmem::OSHCC_EXAMPLES)]
+    Oshcc(WrapperArguments),
+    /// Compiles a C++ program with OpenSHMEM
+    #[command(name = "oshc++", after_help = oshmem::OSHCC_EXAMPLES)]
+    Oshcxx(WrapperArguments),
     /// Serves this node: brokers endpoints and connections
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArguments),
@@ -184,6 +195,13 @@ pub enum Command {
     /// Shows the options of the configuration, what each means, and a file that says them
     #[command(subcommand, after_help = CONFIG_EXAMPLES)]
     Config(ConfigCommand),
+    /// Installs weft, its libraries, headers, manual pages and completions below a directory
+    #[command(after_help = "Examples:\n  sudo weft install /usr/local\n  weft install ~/.local")]
+    Install {
+        /// The directory; it gets bin, lib, include and share
+        #[arg(value_name = "PREFIX")]
+        prefix: PathBuf,
+    },
     /// Writes the manual pages into a directory
     #[command(hide = true)]
     Man {
