@@ -21,7 +21,7 @@ use weft_libfabric::{Error, Library, Peer, Refused, Registration, Report, Rights
 use weft_memory::Memory;
 use weft_memory::kinds::{self, Kind};
 use weft_options::ServicePolicy;
-use weft_transport_ofi::nic::{Local, Nic, PortNic, Work};
+use weft_transport_ofi::nic::{Local, Nic, PortNic, ThreadHolds, Work};
 use weft_transport_ofi::{Cards, OfiEndpoint, OfiTransport, Parameters, Ports};
 use weft_transport_shm::ShmTransport;
 
@@ -394,8 +394,8 @@ impl Nic for Inside {
         self.nic.pass(time);
     }
 
-    fn linger(&mut self, work: Work) {
-        self.nic.linger(work);
+    fn linger(&mut self, thread_holds: ThreadHolds, work: Work) {
+        self.nic.linger(thread_holds, work);
     }
 }
 
