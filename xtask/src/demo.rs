@@ -9,9 +9,10 @@ use crate::cargo::{cargo, target};
 /// Builds, then runs `weft demo` with `arguments`.
 pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     eprintln!("building weft and its preload library (a minute or two the first time)");
-    let built = cargo(&["build", "--release", "-p", "weft-cli", "-p", "weft-preload"])
-        .status()
-        .context("cargo cannot be run")?;
+    let built =
+        cargo(&["build", "--release", "-p", "weft-cli", "-p", "weft-preload", "-p", "weft-shmem"])
+            .status()
+            .context("cargo cannot be run")?;
     ensure!(built.success(), "weft does not build; the errors are above");
     let program = target().join("release/weft");
     let status = std::process::Command::new(&program)

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 /// A program and the Debian package that contains it.
-const PROGRAMS: [(&str, &str); 20] = [
+const PROGRAMS: [(&str, &str); 21] = [
     ("python3", "python3"),
     ("curl", "curl"),
     ("redis-server", "redis-server"),
@@ -25,6 +25,8 @@ const PROGRAMS: [(&str, &str); 20] = [
     ("openssl", "openssl"),
     // Its package brings the library, too.
     ("fi_info", "libfabric-bin"),
+    // MPICH's launcher and library, for jobs of other programs.
+    ("mpiexec.hydra", "mpich"),
 ];
 
 /// Installs missing programs as far as possible. Returns those that are still missing.

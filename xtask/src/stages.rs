@@ -75,7 +75,8 @@ fn build(run: &mut Run) -> Outcome {
     if !has_crate("preload") {
         return Outcome::Skipped("there is no crates/preload".into());
     }
-    let mut command = cargo(&["build", "--quiet", "-p", "weft-cli", "-p", "weft-preload"]);
+    let mut command =
+        cargo(&["build", "--quiet", "-p", "weft-cli", "-p", "weft-preload", "-p", "weft-shmem"]);
     command.args(["--profile", profile(run.long)]);
     checked(command, "see the errors above")
 }

@@ -11,7 +11,17 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// The layer of each package. Adding a package here is a design decision.
 const LAYERS: &[(u8, &[&str])] = &[
-    (0, &["weft-sync", "weft-wire", "weft-topology", "weft-options", "weft-event"]),
+    (
+        0,
+        &[
+            "weft-sync",
+            "weft-wire",
+            "weft-topology",
+            "weft-options",
+            "weft-event",
+            "weft-shmem-api",
+        ],
+    ),
     (
         1,
         &[
@@ -22,6 +32,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-channel",
             "weft-netdev",
             "weft-program",
+            "weft-pmi",
             "weft-message",
             "weft-routing",
             "weft-network",
@@ -42,6 +53,7 @@ const LAYERS: &[(u8, &[&str])] = &[
         &[
             "weft-ether",
             "weft-lane",
+            "weft-launch",
             "weft-membership",
             "weft-socket",
             "weft-lnet",
@@ -59,6 +71,7 @@ const LAYERS: &[(u8, &[&str])] = &[
         &[
             "weft-ffi",
             "weft-preload",
+            "weft-shmem",
             "weftd",
             "weft-scenario",
             "weft-swarm",
@@ -79,6 +92,9 @@ const SIBLINGS: &[(&str, &str)] = &[
     // Both transports ask it, and it needs the names of the fabric and a way to its daemon.
     ("weft-broker", "weft-fabric"),
     ("weft-broker", "weft-channel"),
+    // It joins the two.
+    ("weft-layers", "weft-transport-shm"),
+    ("weft-layers", "weft-transport-ofi"),
     // Its packets take routes.
     ("weft-network", "weft-routing"),
     // It registers memory with the library.
@@ -86,7 +102,8 @@ const SIBLINGS: &[(&str, &str)] = &[
 ];
 
 /// Crates that may contain `unsafe`. `weft-channel` needs it for the socket calls that the preload
-/// library makes inside its hooks; all of them are in its `sys.rs`.
+/// library makes inside its hooks; all of them are in its `sys.rs`. `weft-pmi` borrows the
+/// descriptor that a launcher named in a variable.
 const UNSAFE: &[&str] = &[
     "weft-channel",
     "weft-sync",
@@ -94,8 +111,11 @@ const UNSAFE: &[&str] = &[
     "weft-netdev",
     "weft-transport-shm",
     "weft-libfabric",
+    "weft-pmi",
     "weft-ffi",
     "weft-preload",
+    "weft-pgas",
+    "weft-shmem",
 ];
 
 /// Crates that may import libc. The tests of other crates may too, for example to fork.

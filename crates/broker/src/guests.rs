@@ -7,6 +7,7 @@
 //! - Each wait ends: by a good answer, or when no node is left that has not answered.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use weft_fabric::{NodeId, PartitionId, Ticket};
@@ -25,13 +26,19 @@ const GUESTS_MAX: usize = 1024;
 pub(crate) struct Guest {
     asker: Asker,
     open: Open,
+    files: Vec<OwnedFd>,
     /// The nodes that have not answered.
     awaits: BTreeSet<NodeId>,
 }
 
 impl State {
     /// Asks the other nodes about a ticket.
-    pub(crate) fn ask_for_ticket(&mut self, asker: Asker, open: Open) -> Outcome {
+    pub(crate) fn ask_for_ticket(
+        &mut self,
+        asker: Asker,
+        open: Open,
+        files: Vec<OwnedFd>,
+    ) -> Outcome {
         let awaits: BTreeSet<NodeId> = self.nodes_up().collect();
         if awaits.is_empty() || self.nodes.guests.len() >= GUESTS_MAX {
             return Outcome::Answer(Answer::refused(status::NOT_INVITED));
@@ -41,14 +48,14 @@ impl State {
             let ticket = open.invitation.0;
             self.tell_node(*node, NodeMessage::Ticket { number, ticket });
         }
-        self.nodes.guests.insert(number, Guest { asker, open, awaits });
+        self.nodes.guests.insert(number, Guest { asker, open, files, awaits });
         Outcome::Other
     }
 
     /// Uses a ticket of this node, for an endpoint of another.
     pub(crate) fn use_ticket(&mut self, ticket: [u8; 16], now: Duration) -> Option<(u64, u16)> {
         let host = self.invitations.host(Ticket(ticket), now)?;
-        let partition = self.entry(host).filter(|entry| entry.port.is_some())?.partition;
+        let partition = self.entry(host).filter(|entry| entry.port.leads_here())?.partition;
         self.invitations.take(Ticket(ticket));
         Some((partition.0, host))
     }
@@ -69,11 +76,13 @@ impl State {
         if host.is_none() && !guest.awaits.is_empty() {
             return;
         }
-        let Some(Guest { asker, open, .. }) = self.nodes.guests.remove(&number) else { return };
+        let Some(Guest { asker, open, files, .. }) = self.nodes.guests.remove(&number) else {
+            return;
+        };
         let entered = match host {
             Some((partition, vpid)) => {
                 let entrance = Entrance::guest(PartitionId(partition), address(node.0, vpid));
-                self.enter(asker, open, Vec::new(), entrance, out)
+                self.enter(asker, open, files, entrance, out)
             }
             None => Err(Answer::refused(status::NOT_INVITED)),
         };

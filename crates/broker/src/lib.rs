@@ -24,6 +24,7 @@ mod clock;
 mod errors;
 mod guests;
 mod invitations;
+mod later;
 pub mod local;
 mod nodes;
 mod opening;

@@ -83,6 +83,14 @@ impl LocalBroker {
         Self { inner: Arc::clone(&self.inner), node: self.node, uid }
     }
 
+    /// Has the brokers of all nodes tell endpoints with ports how long a peer may be silent.
+    #[cfg(any(test, feature = "test-doors"))]
+    pub fn tell_silence(&self, silence: Duration) {
+        for state in self.inner.lock().states.values_mut() {
+            state.silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
+        }
+    }
+
     /// Sets the broker's clock ahead.
     #[cfg(any(test, feature = "test-doors"))]
     pub fn let_pass(&self, time: Duration) {
@@ -113,6 +121,9 @@ impl Inner {
     /// Delivers messages, and those between nodes that they cause.
     fn carry(&mut self, mut out: Vec<Outgoing>) {
         let now = crate::clock::now() + self.ahead;
+        for state in self.states.values_mut() {
+            state.handle_timeout(now, &mut out);
+        }
         loop {
             self.deliver(std::mem::take(&mut out));
             let mut between = Vec::new();

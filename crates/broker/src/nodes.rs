@@ -20,6 +20,7 @@ use weft_wire::endpoint_control::{NO_VPID, PortName, VPIDS_MAX, status};
 
 use crate::ProcessId;
 use crate::guests::Guest;
+use crate::later::Who;
 use crate::ports::OpenPort;
 use crate::state::{Answer, Outgoing, State};
 use crate::tables::VpidSet;
@@ -144,6 +145,19 @@ pub enum Refusal {
     NotFound,
     /// The endpoint has its maximum of peers.
     Full(u32),
+    /// The endpoint did not open its port.
+    NoPort,
+}
+
+impl Refusal {
+    /// The answer to the endpoint that asked.
+    pub(crate) fn answer(self) -> Answer {
+        match self {
+            Self::NotFound => Answer::refused(status::NOT_FOUND),
+            Self::Full(maximum) => Answer::full(maximum as usize),
+            Self::NoPort => Answer::refused(status::NO_PORT),
+        }
+    }
 }
 
 /// An endpoint, as its broker tells others of it.
@@ -215,6 +229,7 @@ impl State {
             let known = self.nodes.nodes.entry(node).or_default();
             (known.is_up, known.arriving) = (true, BTreeMap::new());
             known.meetings = BTreeSet::new();
+            self.forget_callers(node);
             self.list_to(node);
             if self.is_settled {
                 self.list_meetings_to(node, false);
@@ -229,6 +244,7 @@ impl State {
         for waiting in std::mem::take(&mut known.waiting).into_values() {
             self.refuse_waiting(waiting, Answer::refused(status::AWAY), out);
         }
+        self.forget_callers(node);
         self.nobody_invites(node, out);
     }
 
@@ -270,16 +286,19 @@ impl State {
                 let port = PortName::of(&name).filter(|name| name.bytes().is_some());
                 let port = port.map(|name| OpenPort { depth, name });
                 let outcome = match port {
-                    Some(port) => self.asked_by_node(node, from, port, to, secret, out),
+                    Some(port) => {
+                        let who = Who::Elsewhere { node, number, from, port, secret };
+                        match self.wait_for_port(to, who, self.partition_of(node, from), now, out) {
+                            Ok(true) => None,
+                            Ok(false) => self.asked_by_node((node, from), port, to, secret, out),
+                            Err(refusal) => Some(Err(refusal)),
+                        }
+                    }
                     None => Some(Err(Refusal::NotFound)),
                 };
-                let Some(outcome) = outcome else { return };
-                let told = |port: OpenPort| {
-                    let name = port.name.bytes().unwrap_or_default();
-                    (port.depth, name.to_vec())
-                };
-                let outcome = outcome.map(told);
-                self.tell_node(node, NodeMessage::Met { number, outcome });
+                if let Some(outcome) = outcome {
+                    self.tell_met_node(node, number, outcome);
+                }
             }
             NodeMessage::Ticket { number, ticket } => {
                 let host = self.use_ticket(ticket, now);
@@ -296,7 +315,7 @@ impl State {
     /// Asks another node for a meeting.
     pub(crate) fn ask_node(&mut self, asker: Waiting) -> Result<(), u16> {
         let to = asker.to;
-        let port = self.entry(asker.vpid).and_then(|entry| entry.port);
+        let port = self.entry(asker.vpid).and_then(|entry| entry.port.open());
         let Some(known) = self.nodes.nodes.get_mut(&to.node) else {
             return Err(status::NOT_FOUND);
         };
@@ -321,12 +340,32 @@ impl State {
         Ok(())
     }
 
-    /// An endpoint of another node asks for a meeting with one of this node. `None` if the other
-    /// end's question to that node goes first, which answers this one.
-    fn asked_by_node(
+    /// Answers a question of another node for a meeting.
+    pub(crate) fn tell_met_node(
         &mut self,
         node: NodeId,
-        from: u16,
+        number: u64,
+        outcome: Result<OpenPort, Refusal>,
+    ) {
+        let told = |port: OpenPort| {
+            let name = port.name.bytes().unwrap_or_default();
+            (port.depth, name.to_vec())
+        };
+        let outcome = outcome.map(told);
+        self.tell_node(node, NodeMessage::Met { number, outcome });
+    }
+
+    /// The partition of an endpoint of another node.
+    fn partition_of(&self, node: NodeId, vpid: u16) -> Option<PartitionId> {
+        let listed = self.nodes.nodes.get(&node)?.endpoints.get(&vpid)?;
+        Some(PartitionId(listed.partition))
+    }
+
+    /// An endpoint of another node asks for a meeting with one of this node. `None` if the other
+    /// end's question to that node goes first, which answers this one.
+    pub(crate) fn asked_by_node(
+        &mut self,
+        (node, from): (NodeId, u16),
         port: OpenPort,
         to: u16,
         secret: [u8; 16],
@@ -371,13 +410,13 @@ impl State {
                     return self.met(waiting, OpenPort { depth, name }, out);
                 }
                 Some(_) => {
-                    // The endpoint that asked has ended; its own broker has told that already.
-                    return;
+                    // The endpoint that asked has ended, or its port has.
+                    let Waiting { vpid: from, to, secret, .. } = waiting;
+                    return self.tell_node(node, NodeMessage::Part { from, to: to.vpid.0, secret });
                 }
                 None => refuse(Answer::refused(status::NOT_FOUND)),
             },
-            Err(Refusal::NotFound) => refuse(Answer::refused(status::NOT_FOUND)),
-            Err(Refusal::Full(maximum)) => refuse(Answer::full(maximum as usize)),
+            Err(refusal) => refuse(refusal.answer()),
         };
         self.refuse_waiting(waiting, answer, out);
     }
@@ -424,7 +463,7 @@ impl State {
 
     fn listed(&self, vpid: u16) -> Option<Listed> {
         let entry = self.entry(vpid)?;
-        let partition = entry.inside().filter(|_| entry.port.is_some())?.0;
+        let partition = entry.inside().filter(|_| entry.port.leads_here())?.0;
         let offers = entry.offers.map(|name| name.as_str().to_owned());
         let (groups, user) = (entry.groups, entry.uid);
         Some(Listed { vpid, partition, groups, user, offers })

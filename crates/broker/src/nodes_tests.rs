@@ -9,13 +9,13 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use weft_fabric::{EndpointAddress, NodeId, PartitionId, Vpid};
 use weft_wire::endpoint_control::{
-    EndpointControl, Invitation, Invite, Meet, Open, Part, Port, PortName, Recall, Secret, flags,
-    status,
+    Attach, EndpointControl, Invitation, Invite, Meet, NoPort, Open, Part, Port, PortName, Recall,
+    Secret, flags, status,
 };
 
-use crate::{
-    Credentials, Limits, Listed, NodeMessage, Outgoing, ProcessId, Refusal, State, no_bells,
-};
+use crate::later::{PORT_WITHIN, PortState};
+use crate::state::{fuzz_files, silent_bell};
+use crate::{Credentials, Limits, Listed, NodeMessage, Outgoing, ProcessId, Refusal, State};
 
 const NODES: u32 = 3;
 const STEPS: usize = 400;
@@ -27,6 +27,18 @@ struct Program {
     birth: u64,
     user: u32,
     met: BTreeMap<EndpointAddress, ([u8; 16], bool)>,
+    kind: Kind,
+    /// The broker has said that a port is wanted.
+    is_wanted: bool,
+}
+
+/// How a program is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// By a port alone.
+    Port,
+    /// By memory, and by a port of this client if there is one.
+    Memory(Option<ProcessId>),
 }
 
 /// The user of the partition in which all meet.
@@ -36,13 +48,15 @@ struct World {
     random: SmallRng,
     states: BTreeMap<NodeId, State>,
     programs: BTreeMap<ProcessId, Program>,
+    /// The programs of the clients that have ports of their own.
+    ports: BTreeMap<ProcessId, ProcessId>,
     /// Between two nodes, each way; `None` while they are apart.
     links: BTreeMap<(NodeId, NodeId), Option<VecDeque<NodeMessage>>>,
     next: u64,
 }
 
 fn broker(node: NodeId) -> State {
-    State::new(node, Limits { endpoints_max: 6, ..Limits::default() }, no_bells)
+    State::new(node, Limits { endpoints_max: 6, ..Limits::default() }, silent_bell)
 }
 
 impl World {
@@ -55,7 +69,8 @@ impl World {
                 links.insert((*from, *to), None);
             }
         }
-        Self { random, states, programs: BTreeMap::new(), links, next: 1 }
+        let (programs, ports) = (BTreeMap::new(), BTreeMap::new());
+        Self { random, states, programs, ports, links, next: 1 }
     }
 
     fn number(&mut self) -> u64 {
@@ -66,13 +81,17 @@ impl World {
     /// A program's request.
     fn ask(&mut self, process: ProcessId, message: impl Into<EndpointControl>) -> u16 {
         let message = message.into();
-        let Program { address: EndpointAddress { node, .. }, user, .. } = self.programs[&process];
+        let owner = self.owner(process);
+        let Program { address: EndpointAddress { node, .. }, user, kind, .. } =
+            self.programs[&owner];
+        let is_open = matches!(message, EndpointControl::Open(_));
+        let files = if kind != Kind::Port && is_open { fuzz_files(0) } else { Vec::new() };
         let state = self.states.get_mut(&node).expect("a node");
         let mut out = Vec::new();
         let credentials = Credentials { pid: 1, uid: user };
         let (kind, body) = (message.kind(), message.emit());
         state
-            .handle(process, credentials, kind, &body, Vec::new(), NOW, &mut out)
+            .handle(process, credentials, kind, &body, files, NOW, &mut out)
             .expect("a message that parses");
         let refused = out.iter().find_map(|told| match told.message {
             EndpointControl::Reply(reply) if told.to == process => Some(reply.status),
@@ -82,10 +101,75 @@ impl World {
         refused.unwrap_or(status::DONE)
     }
 
+    /// The program whose client this is.
+    fn owner(&self, process: ProcessId) -> ProcessId {
+        self.ports.get(&process).copied().unwrap_or(process)
+    }
+
+    /// The client that asks about the ports of a program.
+    fn asks(&self, process: ProcessId) -> Option<ProcessId> {
+        match self.programs[&process].kind {
+            Kind::Port => Some(process),
+            Kind::Memory(port) => port,
+        }
+    }
+
+    /// A program opens its port, or says that it has none.
+    fn attach(&mut self, process: ProcessId) {
+        let Kind::Memory(None) = self.programs[&process].kind else { return };
+        let vpid = self.programs[&process].address.vpid.0;
+        if self.random.random_ratio(1, 10) {
+            self.ask(process, NoPort { vpid });
+            return;
+        }
+        let port = ProcessId(self.number());
+        self.ports.insert(port, process);
+        self.programs.get_mut(&process).expect("it is there").kind = Kind::Memory(Some(port));
+        if self.say_port(process, port) != status::DONE {
+            // It has said that it opens none.
+            self.programs.get_mut(&process).expect("it is there").kind = Kind::Memory(None);
+        }
+    }
+
+    fn say_port(&mut self, process: ProcessId, port: ProcessId) -> u16 {
+        let (vpid, birth) = (self.programs[&process].address.vpid.0, self.programs[&process].birth);
+        let name = PortName::of(&port.0.to_le_bytes()).expect("short");
+        self.ask(port, Attach { ticket: 2, vpid, birth, depth: 8, name })
+    }
+
+    /// A program loses its port, and goes on with its memory.
+    fn unplug(&mut self, process: ProcessId) {
+        let program = self.programs.get_mut(&process).expect("it is there");
+        let Kind::Memory(Some(port)) = program.kind else { return };
+        program.kind = Kind::Memory(None);
+        program.met.clear();
+        self.gone(process, port);
+    }
+
+    fn gone(&mut self, process: ProcessId, client: ProcessId) {
+        let node = self.programs[&process].address.node;
+        let mut out = Vec::new();
+        self.states.get_mut(&node).expect("a node").process_gone(client, &mut out);
+        self.tell(out);
+    }
+
     /// What brokers say reaches programs at once, and other brokers later.
     fn tell(&mut self, out: Vec<Outgoing>) {
         for told in out {
-            let Some(program) = self.programs.get_mut(&told.to) else { continue };
+            let owner = self.owner(told.to);
+            let Some(program) = self.programs.get_mut(&owner) else { continue };
+            let is_of_port = match program.kind {
+                Kind::Port => true,
+                Kind::Memory(port) => port == Some(told.to),
+            };
+            assert!(
+                is_of_port
+                    || !matches!(
+                        told.message,
+                        EndpointControl::Met(_) | EndpointControl::Parted(_)
+                    ),
+                "the client of the port alone hears of meetings"
+            );
             match told.message {
                 EndpointControl::Opened(opened) => {
                     program.address = EndpointAddress::new(NodeId(opened.node), Vpid(opened.vpid));
@@ -101,6 +185,7 @@ impl World {
                         program.met.remove(&with);
                     }
                 }
+                EndpointControl::PortWanted(_) => program.is_wanted = true,
                 _ => {}
             }
         }
@@ -115,15 +200,19 @@ impl World {
     }
 
     fn open(&mut self, node: NodeId) {
-        let open = Open { flags: flags::PORT, ..Open::default() };
-        self.open_as(node, OWNER, open);
+        let flags = if self.random.random() { flags::PORT_LATER } else { flags::PORT };
+        self.open_as(node, OWNER, Open { flags, ..Open::default() });
     }
 
     fn open_as(&mut self, node: NodeId, user: u32, open: Open) -> ProcessId {
         let process = ProcessId(self.number());
         let birth = self.random.next_u64();
         let address = EndpointAddress::new(node, Vpid(0xffff));
-        self.programs.insert(process, Program { address, birth, user, met: BTreeMap::new() });
+        let has_memory = open.flags & flags::PORT_LATER != 0;
+        let kind = if has_memory { Kind::Memory(None) } else { Kind::Port };
+        let met = BTreeMap::new();
+        let program = Program { address, birth, user, met, kind, is_wanted: false };
+        self.programs.insert(process, program);
         let open = Open { ticket: 1, birth, vpid: 0xffff, ..open };
         if self.ask(process, open) != status::DONE {
             self.programs.remove(&process);
@@ -131,7 +220,9 @@ impl World {
         }
         // A guest's ticket is good when another node says so.
         while self.programs[&process].address.vpid.0 == 0xffff && self.deliver() {}
-        self.name_port(process);
+        if !has_memory {
+            self.name_port(process);
+        }
         process
     }
 
@@ -143,19 +234,19 @@ impl World {
     }
 
     fn close(&mut self, process: ProcessId) {
-        let program = self.programs.remove(&process).expect("it is there");
-        let mut out = Vec::new();
-        let state = self.states.get_mut(&program.address.node).expect("a node");
-        state.process_gone(process, &mut out);
-        self.tell(out);
+        self.unplug(process);
+        self.gone(process, process);
+        self.programs.remove(&process);
     }
 
     fn meet(&mut self, process: ProcessId, to: EndpointAddress) {
         let number = u128::from(self.number()) << 64 | u128::from(self.random.next_u64());
         let vpid = self.programs[&process].address.vpid.0;
         let (node, peer, secret) = (to.node.0, to.vpid.0, Secret(number.to_le_bytes()));
-        if !self.programs[&process].met.contains_key(&to) {
-            self.ask(process, Meet { ticket: 3, vpid, node, peer, secret });
+        if !self.programs[&process].met.contains_key(&to)
+            && let Some(client) = self.asks(process)
+        {
+            self.ask(client, Meet { ticket: 3, vpid, node, peer, secret });
         }
     }
 
@@ -164,7 +255,8 @@ impl World {
         let Some((with, (secret, _))) = program.met.pop_first() else { return };
         let (node, peer, secret) = (with.node.0, with.vpid.0, Secret(secret));
         let vpid = program.address.vpid.0;
-        self.ask(process, Part { vpid, node, peer, secret });
+        let client = self.asks(process).expect("it has met somebody");
+        self.ask(client, Part { vpid, node, peer, secret });
     }
 
     fn join(&mut self, one: NodeId, two: NodeId) {
@@ -224,17 +316,23 @@ impl World {
 
     /// A program announces itself to a broker that was started anew.
     fn come_back(&mut self, process: ProcessId, partition: PartitionId) {
-        let program = &self.programs[&process];
-        let (vpid, birth) = (program.address.vpid.0, program.birth);
-        let flags = flags::PORT | flags::AGAIN | flags::PARTITION;
+        let Program { address, birth, kind, .. } = self.programs[&process];
+        let vpid = address.vpid.0;
+        let way = if kind == Kind::Port { flags::PORT } else { flags::PORT_LATER };
+        let flags = way | flags::AGAIN | flags::PARTITION;
         let partition = partition.0;
         let open = Open { ticket: 1, birth, vpid, flags, partition, ..Open::default() };
         assert_eq!(self.ask(process, open), status::DONE);
-        self.name_port(process);
+        match kind {
+            Kind::Port => self.name_port(process),
+            Kind::Memory(None) => {}
+            Kind::Memory(Some(port)) => assert_eq!(self.say_port(process, port), status::DONE),
+        }
         for (with, (secret, greets)) in self.programs[&process].met.clone() {
+            let client = self.asks(process).expect("it has met somebody");
             let (node, peer, secret) = (with.node.0, with.vpid.0, Secret(secret));
             let greets_first = greets.into();
-            self.ask(process, Recall { vpid, node, peer, secret, greets_first });
+            self.ask(client, Recall { vpid, node, peer, secret, greets_first });
         }
     }
 
@@ -277,6 +375,15 @@ impl World {
                 self.join(node, other);
             }
             (57, _) => self.restart(node),
+            (58..60, Some(process)) => self.unplug(process),
+            (60..70, Some(process))
+                if std::mem::take(
+                    &mut self.programs.get_mut(&process).expect("it is there").is_wanted,
+                ) =>
+            {
+                self.attach(process);
+            }
+            (70..73, Some(process)) => self.attach(process),
             _ => {
                 self.deliver();
             }
@@ -290,6 +397,15 @@ impl World {
             if self.links[&(one, two)].is_none() {
                 self.join(one, two);
             }
+        }
+        while self.deliver() {}
+        // Those who still wait for a port have waited long enough.
+        for node in (0..NODES).map(NodeId) {
+            let mut out = Vec::new();
+            let state = self.states.get_mut(&node).expect("a node");
+            state.handle_timeout(NOW + PORT_WITHIN, &mut out);
+            assert_eq!(state.poll_timeout(), None, "nobody waits any more");
+            self.tell(out);
         }
         while self.deliver() {}
     }
@@ -309,6 +425,15 @@ impl World {
             }
             let entry = self.states[&address.node].entry(address.vpid.0).expect("it is open");
             assert!(entry.met.keys().eq(program.met.keys()), "{address} and its broker agree");
+            let client = match entry.port {
+                PortState::Open(_, client) => Some(client),
+                _ => None,
+            };
+            let expected = match program.kind {
+                Kind::Port => client,
+                Kind::Memory(port) => port,
+            };
+            assert_eq!(client, expected, "{address} has its port");
         }
     }
 }
@@ -369,9 +494,10 @@ fn anything(random: &mut SmallRng) -> NodeMessage {
         3 => NodeMessage::Ended { vpid },
         4 => NodeMessage::Meet { number, from: vpid, depth: 9, name, to, secret },
         5 => {
-            let outcome = match random.random_range(0..3) {
+            let outcome = match random.random_range(0..4) {
                 0 => Ok((random.random(), name)),
                 1 => Err(Refusal::NotFound),
+                2 => Err(Refusal::NoPort),
                 _ => Err(Refusal::Full(random.random())),
             };
             NodeMessage::Met { number, outcome }

@@ -15,6 +15,7 @@ use weft_fabric::{EndpointAddress, Group, PartitionId, ServiceName, Ticket};
 use weft_wire::endpoint_control::{Invite, NO_VPID, Open, Opened, VPIDS_MAX, flags, status};
 
 use crate::invitations::Invitation;
+use crate::later::PortState;
 use crate::ports::{Outcome, address};
 use crate::state::{Answer, Asker, Outgoing, State};
 use crate::tables::{Entry, Files, Shared, VpidSet};
@@ -53,8 +54,8 @@ impl State {
         let entrance = match self.entrance(asker, &open, now) {
             Ok(entrance) => entrance,
             // Another node may know the ticket.
-            Err(status::NOT_INVITED) if open.flags & flags::PORT != 0 => {
-                return self.ask_for_ticket(asker, open);
+            Err(status::NOT_INVITED) if open.flags & (flags::PORT | flags::PORT_LATER) != 0 => {
+                return self.ask_for_ticket(asker, open, files);
             }
             Err(status) => return Outcome::Answer(Answer::refused(status)),
         };
@@ -83,6 +84,12 @@ impl State {
         let memory = self.memory(is_port_alone, files);
         let shared = memory.ok_or(Answer::refused(status::INVALID))?;
         let Entrance { partition, is_member, host, offers, ticket } = entrance;
+        let opens_port = open.flags & flags::PORT_LATER != 0;
+        let port = match (is_port_alone, opens_port) {
+            (true, _) => PortState::Untold,
+            (false, true) => PortState::Later(Vec::new()),
+            (false, false) => PortState::Never,
+        };
         // Nothing can fail from here on.
         if let Some(ticket) = ticket {
             self.invitations.take(ticket);
@@ -98,7 +105,7 @@ impl State {
             peers_max: usize::from(if open.peers_max == 0 { VPIDS_MAX } else { open.peers_max }),
             birth: open.birth,
             shared,
-            port: None,
+            port,
             met: BTreeMap::new(),
             pairs: VpidSet::default(),
             awaited: Vec::new(),
@@ -109,11 +116,12 @@ impl State {
         });
         if is_member {
             self.tell_groups(partition, vpid, 1 << Group::BROADCAST.number(), out);
+            self.announce(vpid);
         }
         if open.flags & flags::AGAIN != 0 {
             self.welcome_back(vpid, open.birth, out);
         }
-        if is_port_alone {
+        if is_port_alone || opens_port && open.flags & flags::AGAIN == 0 {
             let (host_node, host) = host.map_or((0, NO_VPID), |host| (host.node.0, host.vpid.0));
             let (ticket, node, partition) = (open.ticket, self.node.0, partition.0);
             let opened = Opened { ticket, node, vpid, partition, host_node, host };

@@ -9,14 +9,17 @@
 //!   between the brokers has arrived.
 //! - Where both ends ask at the same time, the one with the lower address has asked.
 
-use weft_fabric::{EndpointAddress, Group, NodeId, Vpid};
+use std::time::Duration;
+
+use weft_fabric::{EndpointAddress, Group, NodeId, PartitionId, Vpid};
 use weft_wire::endpoint_control::{
     AskAllMembers, Meet, MembersOf, Met, Part, Parted, Port, PortName, Recall, Reply, status,
 };
 
+use crate::later::{PortState, Who};
 use crate::nodes::{Refusal, Waiting};
 use crate::state::{Answer, Asker, Outgoing, State};
-use crate::tables::VpidSet;
+use crate::tables::{Entry, VpidSet};
 use crate::{NodeMessage, ProcessId};
 
 /// The port of an endpoint.
@@ -53,28 +56,34 @@ impl State {
         let Some(entry) = self.own(asker, ask.vpid) else {
             return Answer::refused(status::NOT_FOUND);
         };
-        if ask.name.bytes().is_none() || entry.port.is_some() {
+        if ask.name.bytes().is_none() || !matches!(entry.port, PortState::Untold) {
             return Answer::refused(status::INVALID);
         }
-        entry.port = Some(OpenPort { depth: ask.depth, name: ask.name });
+        let port = OpenPort { depth: ask.depth, name: ask.name };
+        entry.port = PortState::Open(port, asker.process);
         let groups = entry.groups | 1 << Group::BROADCAST.number();
         if let Some(partition) = entry.inside() {
             // It can be sent to from now on.
             self.tell_groups(partition, ask.vpid, groups, out);
         }
         self.announce(ask.vpid);
-        Answer::done(0, 0)
+        Answer::done(0, self.silence_ms)
     }
 
-    pub(crate) fn meet(&mut self, asker: Asker, ask: Meet, out: &mut Vec<Outgoing>) -> Outcome {
+    pub(crate) fn meet(
+        &mut self,
+        asker: Asker,
+        ask: Meet,
+        now: Duration,
+        out: &mut Vec<Outgoing>,
+    ) -> Outcome {
         let refused = |status| Outcome::Answer(Answer::refused(status));
         let Meet { ticket, vpid, node, peer, secret } = ask;
         let to = address(node, peer);
-        let Some(own) = self.own(asker, vpid) else { return refused(status::INVALID) };
-        let (Some(_), Some(partition)) = (own.port, own.inside()) else {
+        let Some(own) = self.plugged(asker, vpid).filter(|own| own.port.open().is_some()) else {
             return refused(status::INVALID);
         };
-        if ticket == 0 {
+        if ticket == 0 || own.inside().is_none() {
             return refused(status::INVALID);
         }
         if let Some(meeting) = own.met.get(&to).filter(|meeting| meeting.port.is_some()) {
@@ -92,14 +101,33 @@ impl State {
                 Err(status) => refused(status),
             };
         }
-        match self.accept(address(node, vpid), partition, None, to, secret.0, out) {
-            Ok(port) => {
-                self.met(asker, port, out);
-                Outcome::Other
-            }
-            Err(Refusal::Full(maximum)) => Outcome::Answer(Answer::full(maximum as usize)),
-            Err(Refusal::NotFound) => refused(status::NOT_FOUND),
+        self.meet_here(asker, now, out);
+        Outcome::Other
+    }
+
+    /// Has an endpoint meet another one of this node, now or when that one has opened its port.
+    pub(crate) fn meet_here(&mut self, asker: Waiting, now: Duration, out: &mut Vec<Outgoing>) {
+        let Waiting { process, vpid, to, secret, .. } = asker;
+        let own = self.entry(vpid).filter(|entry| entry.has_plugged(process));
+        let Some(partition) = own.and_then(Entry::inside) else {
+            return self.refuse_waiting(asker, Refusal::NotFound.answer(), out);
+        };
+        let waits = self.wait_for_port(to.vpid.0, Who::Here(asker), Some(partition), now, out);
+        let from = address(self.node.0, vpid);
+        let accepted = match waits {
+            Ok(true) => return,
+            Ok(false) => self.accept(from, partition, None, to, secret, out),
+            Err(refusal) => Err(refusal),
+        };
+        match accepted {
+            Ok(port) => self.met(asker, port, out),
+            Err(refusal) => self.refuse_waiting(asker, refusal.answer(), out),
         }
+    }
+
+    /// The endpoint `vpid`, if this client asks about its ports.
+    fn plugged(&mut self, asker: Asker, vpid: u16) -> Option<&mut Entry> {
+        self.entry_mut(vpid).filter(|entry| entry.has_plugged(asker.process))
     }
 
     /// Lets an endpoint of this node be met by `from`, which has this port or is of this node, too.
@@ -107,19 +135,19 @@ impl State {
     pub(crate) fn accept(
         &mut self,
         from: EndpointAddress,
-        partition: weft_fabric::PartitionId,
+        partition: PartitionId,
         port: Option<OpenPort>,
         to: EndpointAddress,
         secret: [u8; 16],
         out: &mut Vec<Outgoing>,
     ) -> Result<OpenPort, Refusal> {
-        let local = (from.node == self.node).then(|| self.entry(from.vpid.0)?.port);
+        let local = (from.node == self.node).then(|| self.entry(from.vpid.0)?.port.open());
         let their_port = port.or(local.flatten());
         let entry = self.entry_mut(to.vpid.0).filter(|entry| entry.inside() == Some(partition));
         let (Some(entry), Some(their_port)) = (entry, their_port) else {
             return Err(Refusal::NotFound);
         };
-        let own_port = entry.port.ok_or(Refusal::NotFound)?;
+        let own_port = entry.port.open().ok_or(Refusal::NotFound)?;
         let is_known = entry.met.contains_key(&from);
         if let Some(maximum) = entry.full().filter(|_| !is_known) {
             return Err(Refusal::Full(u32::try_from(maximum).unwrap_or(u32::MAX)));
@@ -135,7 +163,7 @@ impl State {
     /// The endpoint that was asked for is there, and has this port.
     pub(crate) fn met(&mut self, asker: Waiting, port: OpenPort, out: &mut Vec<Outgoing>) {
         let Waiting { process, vpid, ticket, to, secret } = asker;
-        let Some(entry) = self.entry_mut(vpid).filter(|entry| entry.process == process) else {
+        let Some(entry) = self.entry_mut(vpid).filter(|entry| entry.has_plugged(process)) else {
             return;
         };
         let meeting = Meeting { secret, greets_first: true, port: Some(port) };
@@ -163,13 +191,13 @@ impl State {
             secret: weft_wire::endpoint_control::Secret(meeting.secret),
             name: port.name,
         };
-        out.push(entry.news(message));
+        out.extend(entry.news_of_ports(message));
     }
 
     pub(crate) fn part(&mut self, asker: Asker, ask: Part, out: &mut Vec<Outgoing>) {
         let Part { vpid, node, peer, secret } = ask;
         let to = address(node, peer);
-        if self.own(asker, vpid).is_none() || !self.end_meeting(vpid, to, Some(secret.0), out) {
+        if self.plugged(asker, vpid).is_none() || !self.end_meeting(vpid, to, Some(secret.0), out) {
             return;
         }
         let own = address(self.node.0, vpid);
@@ -195,7 +223,7 @@ impl State {
         {
             let secret = weft_wire::endpoint_control::Secret(meeting.secret);
             let (node, peer) = (with.node.0, with.vpid.0);
-            out.push(entry.news(Parted { vpid, node, peer, secret }));
+            out.extend(entry.news_of_ports(Parted { vpid, node, peer, secret }));
         }
     }
 
@@ -230,26 +258,15 @@ impl State {
         out: &mut Vec<Outgoing>,
     ) {
         let AskAllMembers { ticket, vpid, group } = ask;
-        let own = self.own(asker, vpid).filter(|_| group < Group::COUNT);
+        let own = self.plugged(asker, vpid).filter(|_| group < Group::COUNT);
         let partition = own.and_then(|entry| {
             entry.asked |= 1 << group;
             entry.inside()
         });
-        let mut parts = vec![(self.node, VpidSet::default())];
-        if let Some(partition) = partition {
-            let is_member = |groups: u64| {
-                group == Group::BROADCAST.number() || group < 63 && groups & (1 << group) != 0
-            };
-            for (other, entry) in (0..).zip(&self.entries) {
-                let Some(entry) = entry.as_ref().filter(|entry| entry.port.is_some()) else {
-                    continue;
-                };
-                if entry.inside() == Some(partition) && is_member(entry.groups) && other != vpid {
-                    parts[0].1.insert(other);
-                }
-            }
-            parts.extend(self.members_elsewhere(partition, is_member));
-        }
+        let parts = match partition {
+            Some(partition) => self.members_by_port(partition, group, vpid),
+            None => vec![(self.node, VpidSet::default())],
+        };
         let count = parts.len();
         for (place, (node, vpids)) in parts.into_iter().enumerate() {
             let further = u32::try_from(count - 1 - place).unwrap_or(u32::MAX);
@@ -258,11 +275,43 @@ impl State {
         }
     }
 
+    /// The other members of a group that an endpoint reaches by its port: those of other nodes, and
+    /// of this node those with which it does not share memory.
+    pub(crate) fn members_by_port(
+        &self,
+        partition: PartitionId,
+        group: u8,
+        vpid: u16,
+    ) -> Vec<(NodeId, VpidSet)> {
+        let is_member = |groups: u64| {
+            group == Group::BROADCAST.number() || group < 63 && groups & (1 << group) != 0
+        };
+        let has_memory = |entry: &Entry| entry.shared.is_some();
+        let shares = self.entry(vpid).is_some_and(has_memory);
+        let mut here = VpidSet::default();
+        for (other, entry) in (0..).zip(&self.entries) {
+            let Some(entry) = entry.as_ref().filter(|entry| entry.port.leads_here()) else {
+                continue;
+            };
+            let is_near = shares && has_memory(entry);
+            if entry.inside() == Some(partition)
+                && is_member(entry.groups)
+                && other != vpid
+                && !is_near
+            {
+                here.insert(other);
+            }
+        }
+        let mut parts = vec![(self.node, here)];
+        parts.extend(self.members_elsewhere(partition, is_member));
+        parts
+    }
+
     /// Restores a meeting from before a restart.
     pub(crate) fn recall(&mut self, asker: Asker, ask: Recall, out: &mut Vec<Outgoing>) {
         let Recall { vpid, node, peer, secret, greets_first } = ask;
         let with = address(node, peer);
-        let Some(own) = self.own(asker, vpid) else { return };
+        let Some(own) = self.plugged(asker, vpid) else { return };
         if own.met.len() >= own.peers_max {
             return;
         }
@@ -314,13 +363,13 @@ impl State {
     pub(crate) fn refuse_waiting(&self, waiting: Waiting, answer: Answer, out: &mut Vec<Outgoing>) {
         let Waiting { process, ticket, vpid, .. } = waiting;
         let message = Reply { ticket, status: answer.status, first: answer.first, second: 0 };
-        if self.entry(vpid).is_some_and(|entry| entry.process == process) {
+        if self.has(process, vpid) {
             out.push(Outgoing::plain(process, message));
         }
     }
 
     /// Whether this client has an endpoint with this VPID.
     pub(crate) fn has(&self, process: ProcessId, vpid: u16) -> bool {
-        self.entry(vpid).is_some_and(|entry| entry.process == process)
+        self.entry(vpid).is_some_and(|entry| entry.has_plugged(process))
     }
 }

@@ -200,7 +200,11 @@ impl RemoteClient {
         self.reconnect()?;
         match self.line {
             Line::Open => return Ok(()),
-            Line::New if matches!(request, EndpointControl::Open(_)) => return Ok(()),
+            Line::New
+                if matches!(request, EndpointControl::Open(_) | EndpointControl::Attach(_)) =>
+            {
+                return Ok(());
+            }
             Line::New | Line::Lost | Line::Greeting { .. } => {}
         }
         let reason = "the node daemon was started anew; try again".to_owned();

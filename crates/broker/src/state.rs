@@ -19,8 +19,8 @@ use weft_options::ServicePolicy;
 use weft_wire::control::InvalidMessage;
 use weft_wire::endpoint_control::{
     AskMembers, Close, Connect, Disconnect, EndpointControl, GroupsChanged, IN_PLACE, Join, Leave,
-    Members, Paired, PeerGone, Publish, Remember, Reply, Resolve, Retract, VPIDS_MAX, gone, memory,
-    status,
+    Members, NoPort, Paired, PeerGone, Publish, Remember, Reply, Resolve, Retract, VPIDS_MAX, gone,
+    memory, status,
 };
 
 #[cfg(any(test, feature = "test-doors"))]
@@ -63,6 +63,8 @@ pub struct State {
     keys: usize,
     pub(crate) invitations: Invitations,
     pub(crate) nodes: Nodes,
+    /// How long the peer of a port may be silent, milliseconds; 0 if that is not said.
+    pub(crate) silence_ms: u64,
     /// Endpoints from before a restart have had their time to come back.
     pub(crate) is_settled: bool,
 }
@@ -123,19 +125,27 @@ impl State {
             keys: 0,
             invitations: Invitations::default(),
             nodes: Nodes::default(),
+            silence_ms: 0,
             is_settled: false,
         }
     }
 
     /// A broker for another node, with the same limits and rules.
     pub(crate) fn another(&self, node: NodeId) -> Self {
-        Self::new(node, self.limits, self.open_bell).with_policy(self.policy.clone())
+        let other = Self::new(node, self.limits, self.open_bell).with_policy(self.policy.clone());
+        Self { silence_ms: self.silence_ms, ..other }
     }
 
     /// The same with rules for services.
     #[must_use]
     pub fn with_policy(self, policy: ServicePolicy) -> Self {
         Self { policy, ..self }
+    }
+
+    /// The same, which tells endpoints with ports how long a peer may be silent before it is down.
+    #[must_use]
+    pub fn with_silence(self, silence: Duration) -> Self {
+        Self { silence_ms: u64::try_from(silence.as_millis()).unwrap_or(u64::MAX), ..self }
     }
 
     /// Hands out VPIDs from `first` on. After a restart earlier endpoints come back with their
@@ -245,7 +255,12 @@ impl State {
                 return Ok(());
             }
             EndpointControl::Port(ask) => (ask.ticket, self.set_port(asker, ask, out)),
-            EndpointControl::Meet(ask) => match self.meet(asker, ask, out) {
+            EndpointControl::Attach(ask) => (ask.ticket, self.attach(asker, ask, now, out)),
+            EndpointControl::NoPort(NoPort { vpid }) => {
+                self.no_port(asker, vpid, out);
+                return Ok(());
+            }
+            EndpointControl::Meet(ask) => match self.meet(asker, ask, now, out) {
                 Outcome::Answer(answer) => (ask.ticket, answer),
                 Outcome::Other => return Ok(()),
             },
@@ -272,6 +287,7 @@ impl State {
     /// Removes the endpoints of a client that is gone.
     pub fn process_gone(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) {
         self.no_guest(process);
+        self.unplug(process, out);
         for vpid in self.vpids() {
             if self.entry(vpid).is_some_and(|entry| entry.process == process) {
                 self.remove(vpid, out);
@@ -354,9 +370,10 @@ impl State {
             }
         }
         self.end_meetings_of(vpid, entry.met.keys().copied(), out);
-        if entry.port.is_some() {
+        if entry.port.leads_here() {
             self.announce_end(vpid);
         }
+        self.nobody_opens(entry.port, out);
         let groups = entry.groups | 1 << Group::BROADCAST.number();
         self.tell_groups(entry.partition, vpid, groups, out);
     }
@@ -438,6 +455,7 @@ impl State {
         let groups = entry.groups | 1 << Group::BROADCAST.number();
         if let Some(partition) = entry.inside().filter(|_| was_full) {
             self.tell_groups(partition, vpid, groups, out);
+            self.announce(vpid);
         }
     }
 
@@ -484,6 +502,9 @@ impl State {
                     members.insert(other);
                 }
             }
+        }
+        if partition.is_some() {
+            self.want_port_for_members(vpid, group, out);
         }
         let message = Members { ticket, vpids: members.0 }.into();
         out.push(Outgoing { to: asker.process, message, files: Vec::new(), wakeup: None });
@@ -671,7 +692,10 @@ impl State {
             let groups = groups & entry.asked;
             if vpid != but && groups != 0 {
                 entry.asked &= !groups;
-                out.push(entry.news(GroupsChanged { vpid, groups }));
+                let changed = GroupsChanged { vpid, groups };
+                out.push(entry.news(changed));
+                let of_port = entry.news_of_ports(changed);
+                out.extend(of_port.filter(|message| message.to != entry.process));
             }
         }
     }
@@ -711,7 +735,10 @@ pub fn fuzz_state(script: &[u8]) {
             }
         } else {
             let files = fuzz_files(*kind);
-            let kind = 32 + u16::from(kind % 32);
+            let kind = match kind / 32 {
+                6 => 64 + u16::from(kind % 16),
+                _ => 32 + u16::from(kind % 32),
+            };
             let id = ProcessId(process);
             let _ = state.handle(id, credentials, kind, body, files, now, &mut out);
         }
@@ -747,7 +774,7 @@ pub(crate) fn silent_bell(_: std::os::fd::BorrowedFd<'_>, _: OwnedFd) -> Option<
 
 /// Descriptors that a request of this kind has, or must not have.
 #[cfg(any(test, feature = "test-doors"))]
-fn fuzz_files(kind: u8) -> Vec<OwnedFd> {
+pub(crate) fn fuzz_files(kind: u8) -> Vec<OwnedFd> {
     use rustix::fs::{MemfdFlags, memfd_create};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     let memory = || memfd_create("weft-fuzz", MemfdFlags::CLOEXEC).ok();

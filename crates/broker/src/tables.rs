@@ -10,7 +10,8 @@ use weft_fabric::{Access, EndpointAddress, PartitionId, ServiceName};
 use weft_options::share;
 use weft_wire::endpoint_control::{EndpointControl, KEYS_MAX, VPID_WORDS, VPIDS_MAX};
 
-use crate::ports::{Meeting, OpenPort};
+use crate::later::PortState;
+use crate::ports::Meeting;
 use crate::state::Outgoing;
 use crate::{Bell, ProcessId};
 
@@ -147,7 +148,7 @@ pub(crate) struct Entry {
     pub birth: u64,
     /// Its memory for peers; `None` for an endpoint that a port alone leads to.
     pub shared: Option<Shared>,
-    pub port: Option<OpenPort>,
+    pub port: PortState,
     /// The peers that it met at its port.
     pub met: BTreeMap<EndpointAddress, Meeting>,
     pub pairs: VpidSet,
@@ -172,6 +173,23 @@ impl Entry {
     /// The maximum of peers, if the endpoint has it.
     pub fn full(&self) -> Option<usize> {
         (self.pairs.count() + self.met.len() >= self.peers_max).then_some(self.peers_max)
+    }
+
+    /// Whether this client asks about the ports of the endpoint, and hears of them.
+    pub fn has_plugged(&self, client: ProcessId) -> bool {
+        match self.port {
+            PortState::Untold => client == self.process,
+            PortState::Open(_, of) => client == of,
+            PortState::Never | PortState::Later(_) => false,
+        }
+    }
+
+    /// A message about ports that the endpoint did not ask for. None if it has no port.
+    pub fn news_of_ports(&self, message: impl Into<EndpointControl>) -> Option<Outgoing> {
+        match self.port {
+            PortState::Open(_, client) => Some(Outgoing::plain(client, message)),
+            PortState::Never | PortState::Untold | PortState::Later(_) => None,
+        }
     }
 
     /// A message for the endpoint that it did not ask for.

@@ -2,7 +2,7 @@
 
 use weft_fabric::{
     Access, Atomic, AtomicOperation, Command, Endpoint, LockRequest, Operation, OperationError,
-    Peer, Region, Target, Width,
+    Peer, Region, Signal, SignalChange, Source, Target, Width,
 };
 
 use crate::{Bench, Rig};
@@ -123,6 +123,50 @@ pub fn additions_of_many_endpoints_sum_exactly<B: Bench>() {
     seen.sort_unstable();
     let expected: Vec<u64> = (0..count).map(|number| 3 * number).collect();
     assert_eq!(seen, expected);
+}
+
+/// Additions, signals and additions of 32 bits from several sides change one word exactly, with
+/// many of them under way at a time. One of the two that add is on the node of the word, where the
+/// bench has several.
+pub fn additions_from_all_sides_sum_exactly<B: Bench>() {
+    const AT_A_TIME: usize = 20;
+    let mut rig = Rig::<B>::new(3);
+    let (region, key) = rig.share(1, 16, Access::all());
+    let peers = [0, 2].map(|number| (number, rig.connect(number, 1)));
+    let word = Target::new(key, 0);
+    let half = Atomic { width: Width::Bits32, ..Atomic::fetch_add(1) };
+    for (number, peer) in peers {
+        // The first use of a key may be refused.
+        let nothing = Atomic::fetch_add(0);
+        let added = rig.run(number, |endpoint, context| {
+            endpoint.atomic(peer, word, nothing, Operation::new(context))
+        });
+        added.expect("the key is valid");
+    }
+    for _ in 0..20 {
+        let mut started = Vec::new();
+        for turn in 0..AT_A_TIME {
+            for (number, peer) in peers {
+                let context = rig.context();
+                let operation = Operation::new(context);
+                let endpoint = rig.endpoint(number);
+                let issued = match turn % 3 {
+                    0 => endpoint.atomic(peer, word, Atomic::fetch_add(1), operation),
+                    1 => endpoint.atomic(peer, word, half, operation),
+                    _ => {
+                        let (source, at) = (Source::Bytes(b"8 bytes!"), Target::new(key, 8));
+                        let signal = Signal { target: word, change: SignalChange::Add(1) };
+                        endpoint.put_signal(peer, source, at, signal, operation)
+                    }
+                };
+                started.push((number, context, issued));
+            }
+        }
+        for (number, context, issued) in started {
+            rig.finish(number, context, issued).expect("the key is valid");
+        }
+    }
+    assert_eq!(region.load(0), Ok(20 * 2 * AT_A_TIME as u64));
 }
 
 /// If several endpoints try the same compare-and-swap, one succeeds in each round.

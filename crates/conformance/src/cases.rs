@@ -70,6 +70,7 @@ macro_rules! each_group {
             a_multicast_reaches_all_or_none,
             the_end_of_a_full_member_is_room_in_its_group,
             multicasts_and_messages_keep_their_order,
+            all_members_hear_each_other_once,
         );
         $crate::$each!($($arguments)*; memory:
             a_fresh_region_is_zero_and_keeps_what_is_written,
@@ -173,6 +174,7 @@ macro_rules! each_group {
             a_misaligned_atomic_is_refused,
             an_atomic_read_needs_the_right_to_read_alone,
             additions_of_many_endpoints_sum_exactly,
+            additions_from_all_sides_sum_exactly,
             one_of_many_compare_swaps_wins,
             a_lock_adds_up_to_its_bound_and_reports_it,
             locks_are_signed_and_independent,

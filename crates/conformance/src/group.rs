@@ -167,6 +167,39 @@ pub fn multicasts_and_messages_keep_their_order<B: Bench>() {
     }
 }
 
+/// Each member gets what every other one sends, once, wherever they are: two of the three are on
+/// one node where the bench has several. One that has left gets nothing more.
+pub fn all_members_hear_each_other_once<B: Bench>() {
+    let mut rig = Rig::<B>::new(3);
+    let group = numbered(11);
+    for number in 0..3 {
+        rig.join(number, group).expect("the group exists");
+    }
+    let mut members = vec![0, 1, 2];
+    for round in 0..3u8 {
+        for from in members.clone() {
+            let bytes = [round, u8::try_from(from).expect("small")];
+            let sent = rig.multicast(from, group, MessageHeader::tag(round), &[&bytes]);
+            assert_eq!(sent, Ok(members.len() - 1), "from {from} in round {round}");
+        }
+        rig.settle();
+        for to in 0..3 {
+            let mut heard: Vec<_> =
+                rig.take_messages(to).into_iter().map(|mail| (mail.group, mail.payload)).collect();
+            heard.sort_unstable_by(|one, other| one.1.cmp(&other.1));
+            let others = members.iter().filter(|from| **from != to && members.contains(&to));
+            let expected: Vec<_> = others
+                .map(|from| (Some(group), vec![round, u8::try_from(*from).expect("small")]))
+                .collect();
+            assert_eq!(heard, expected, "at {to} in round {round}");
+        }
+        if round == 1 {
+            rig.leave(2, group).expect("it is a member");
+            members.retain(|member| *member != 2);
+        }
+    }
+}
+
 fn numbered(number: u8) -> Group {
     Group::new(number).expect("below 64")
 }

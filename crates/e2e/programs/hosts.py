@@ -89,8 +89,9 @@ class Host:
     def measure(self, to, test, *options):
         return self.run(WEFT, "perf", test, "--to", str(to), "--json", "--runs", "2", *options)
 
-    def serve(self):
-        server, log = self.start(WEFT, "perf", "serve", "--transport", "ofi")
+    def serve(self, *options):
+        options = options or ("--transport", "ofi")
+        server, log = self.start(WEFT, "perf", "serve", *options)
         until("the server is ready", lambda: "serving node" in text_of(log))
         return server
 
@@ -98,6 +99,12 @@ class Host:
         """Whether an endpoint of this host has a peer."""
         told = json.loads(self.run(WEFT, "status", "--json"))
         return any(endpoint["peers"] for endpoint in told["endpoints"])
+
+    def endpoints(self):
+        """The numbers of peers of this host's endpoints. One that calls a server is gone again when
+        the measurement begins."""
+        told = json.loads(self.run(WEFT, "status", "--json"))
+        return sorted(endpoint["peers"] for endpoint in told["endpoints"])
 
     def passed(self):
         """How many ends of connections between hosts this host's daemon has helped."""
@@ -152,6 +159,45 @@ def endpoints():
         serving.kill()
     failed, log = one.start(WEFT, "perf", "latency", "--to", "9")
     assert failed.wait(LIMIT) != 0 and "no `weft perf serve` of node 9" in text_of(log)
+
+
+def has_libfabric(process):
+    """Whether libfabric is in a process."""
+    return "libfabric" in pathlib.Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
+
+
+def layers():
+    """One endpoint for both: peers of its host share memory with it, others reach it over
+    libfabric, which no process loads before. Both go on over a restart of the daemon, and both are
+    told of the end."""
+    one, two = hosts()
+    serving = two.serve("--transport", "auto")
+    # On its own host, without libfabric at either end.
+    near, near_log = two.start(WEFT, "perf", "latency", "--to", "1", "--runs", "1000")
+    until("it measures", lambda: two.endpoints() == [0, 1, 1])
+    assert near.poll() is None, text_of(near_log)
+    assert not has_libfabric(near) and not has_libfabric(serving), "nobody needed it"
+    # Between the hosts.
+    far, far_log = one.start(WEFT, "perf", "put", "--to", "1", "--size", "65536", "--runs", "1000")
+    until("it measures, too", lambda: one.endpoints() == [1])
+    assert has_libfabric(far) and has_libfabric(serving)
+    assert not has_libfabric(near), "the peer of one that has it needs none"
+    for host in (one, two):
+        host.daemon.kill()
+        host.daemon.wait(LIMIT)
+        host.start_daemon()
+    # For longer than a new daemon waits for endpoints from before.
+    time.sleep(1.5)
+    for process, log in ((near, near_log), (far, far_log)):
+        assert process.poll() is None, text_of(log)
+    for host in (one, two):
+        host.await_both()
+    # A new one meets the server at the address that it had.
+    told = json.loads(one.measure(1, "latency"))
+    assert told["median"] > 0 and told["transport"] == "auto", told
+    serving.kill()
+    for process, log in ((near, near_log), (far, far_log)):
+        assert process.wait(TOLD_WITHIN) != 0, text_of(log)
 
 
 def users():
@@ -230,14 +276,15 @@ def device():
     assert joined.wait(LIMIT) == 0 and "to all of you" in text_of(log), text_of(log)
 
 
-def under_weft(host, kind, *command, options=("--stats",)):
-    """Starts a program under weft with lanes of a kind. Without options it can be signalled."""
-    environment = {**host.environment(), "WEFT_SOCKET_LANE_KIND": kind}
+def under_weft(host, between, *command, options=("--stats",), before=(), **how):
+    """Starts a program under weft, with what it says of other hosts. Without options it can be
+    signalled. `before` is a command that runs weft."""
+    environment = {**host.environment(), "WEFT_SOCKET_BETWEEN_HOSTS": between}
     # As users have it. Other cases have connections move at their first call.
     for name in ("WEFT_SOCKET_SWITCH_CALLS", "WEFT_SOCKET_SWITCH_WAIT_US"):
         environment.pop(name, None)
-    return host.start(WEFT, "run", *options, "--", *command, env=environment,
-                      start_new_session=True)
+    return host.start(*before, WEFT, "run", *options, "--", *command, env=environment,
+                      start_new_session=True, **how)
 
 
 def moved(log):
@@ -251,7 +298,7 @@ def moved(log):
 def sockets():
     """A file by HTTP, byte by byte: over libfabric if both ends say so, and else over TCP."""
     one, two = hosts()
-    kinds = [("fabric", "fabric", 64), ("memory", "fabric", 4), ("fabric", "memory", 4)]
+    kinds = [("always", "always", 64), ("never", "always", 4), ("always", "never", 4)]
     for at, (server_kind, client_kind, megabytes) in enumerate(kinds):
         size = megabytes << 20
         data = random.Random(at).randbytes(size)
@@ -280,7 +327,7 @@ TALKS = str(pathlib.Path(__file__).with_name("over_endpoints.py"))
 
 def talk(host, what, port, count, **how):
     """Starts a side of over_endpoints.py; its server is on the second host."""
-    return under_weft(host, "fabric", sys.executable, "-u", TALKS, what, str(port), str(count),
+    return under_weft(host, "always", sys.executable, "-u", TALKS, what, str(port), str(count),
                       "10.9.0.2", **how)
 
 
@@ -301,11 +348,89 @@ def socket_programs():
             assert min(moved(log) + moved(server_log)) > 0, text_of(log)
 
 
+# Receives a stream, and meddles with all descriptors but its own: closes them, one by one and by
+# ranges, or puts a file over each. The file must stay as it is.
+MEDDLER = """
+import hashlib, os, resource, socket, sys
+what, size = sys.argv[1], int(sys.argv[2])
+connection = socket.create_connection(('10.9.0.2', 7001))
+own = connection.fileno()
+file = os.open(sys.argv[3], os.O_RDWR | os.O_CREAT)
+os.write(file, b'mine')
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+digest, got, rounds = hashlib.sha256(), 0, 0
+def of_others():
+    return [n for n in map(int, os.listdir('/proc/self/fd')) if n > 2 and n not in (own, file)]
+while part := connection.recv(1 << 20):
+    digest.update(part)
+    got += len(part)
+    if got < rounds * (size // 8):
+        continue
+    rounds += 1
+    if what == 'close':
+        for number in of_others():
+            try:
+                os.close(number)
+            except OSError:
+                pass
+        for number in range(3, 200):
+            if number not in (own, file):
+                try:
+                    os.close(number)
+                except OSError as error:
+                    assert error.errno == 9, error
+        os.closerange(max(own, file) + 1, most)
+    elif rounds == 5:
+        for number in of_others():
+            try:
+                os.dup2(file, number)
+            except OSError as error:
+                assert error.errno in (9, 16), error
+assert os.pread(file, 100, 0) == b'mine', 'something was written to the file'
+child = os.fork()
+if child == 0:
+    print('the child has', len(of_others()), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print('got', got, digest.hexdigest(), 'rounds', rounds, flush=True)
+"""
+# Sends a stream to one client, slowly enough that both ends move.
+STREAMS = """
+import hashlib, socket, sys, time
+listener = socket.create_server(('10.9.0.2', 7001))
+print('ready', flush=True)
+connection, digest = listener.accept()[0], hashlib.sha256()
+for number in range(int(sys.argv[1]) >> 16):
+    part = number.to_bytes(8, 'big') * (1 << 13)
+    connection.sendall(part)
+    digest.update(part)
+    time.sleep(0.002)
+connection.close()
+print(digest.hexdigest(), flush=True)
+"""
+
+
+def socket_descriptors():
+    """A program that closes descriptors it does not know, or puts files over them, goes on."""
+    one, two = hosts()
+    size = 16 << 20
+    for what in ("close", "dup2"):
+        server, server_log = under_weft(two, "always", sys.executable, "-uc", STREAMS, str(size))
+        until("the server is ready", lambda log=server_log: "ready" in text_of(log))
+        client, log = under_weft(one, "always", sys.executable, "-uc", MEDDLER, what, str(size),
+                                 str(one.home / what))
+        assert client.wait(LIMIT) == 0, text_of(log)
+        assert server.wait(LIMIT) == 0, text_of(server_log)
+        digest = text_of(server_log).split("ready\n")[1].split()[0]
+        assert f"got {size} {digest}" in text_of(log), text_of(log) + text_of(server_log)
+        assert moved(log)[1] > 0, text_of(log)
+
+
 def socket_ends():
-    """Ends that are killed, and a cable that is cut, are told to the other end."""
+    """Ends that are killed are told to the other end."""
     one, two = hosts()
     flooded = {}
-    for port, dies in enumerate(["server", "client", "cable"], 7001):
+    for port, dies in enumerate(["server", "client"], 7001):
         options = {side: () if side == dies else ("--stats",) for side in ("server", "client")}
         server = talk(two, "server", port, 1, options=options["server"])
         until("the server is ready", lambda log=server[1]: "ready" in text_of(log))
@@ -317,16 +442,147 @@ def socket_ends():
     # The connecting ends open their endpoint now, and all move.
     time.sleep(3)
     for dies, ends in flooded.items():
-        if dies == "cable":
-            sh("ip -n host1 link set cable1 down")
-        else:
-            ends[dies][0].kill()
+        ends[dies][0].kill()
         for side, (process, log) in ends.items():
             if side != dies:
                 assert process.wait(TOLD_WITHIN) == 0, text_of(log)
                 assert "ConnectionResetError" in text_of(log) or "BrokenPipe" in text_of(log), (
                     text_of(log))
                 assert max(moved(log)) > 0, text_of(log)
+
+
+def over_fabric(log):
+    """Checks that bytes of a program went over the fabric, in both directions."""
+    assert min(moved(log)) > 0, text_of(log)
+
+
+def finishes(host, *command, **how):
+    """Runs a program under weft, and returns its output."""
+    process, log = under_weft(host, "always", *command, **how)
+    assert process.wait(LIMIT) == 0, text_of(log)
+    return log
+
+
+def socket_redis():
+    """redis-benchmark, and values that come back as they were written."""
+    one, two = hosts()
+    redis, redis_log = under_weft(
+        two, "always", "redis-server", "--bind", "10.9.0.2", "--port", "6379", "--save", "",
+        "--protected-mode", "no", options=())
+    until("redis is ready", lambda: "Ready to accept" in text_of(redis_log))
+    at = ("-h", "10.9.0.2")
+    over_fabric(finishes(one, "redis-benchmark", *at, "-q", "-n", "2000", "-c", "4", "-t",
+                         "set,get", "-d", "2000"))
+    chance = random.Random(5)
+    values = {f"k{number}": chance.randbytes(chance.randrange(1, 30_000)).hex()
+              for number in range(60)}
+    commands = DIRECTORY / "commands"
+    commands.write_text("".join(f"set {key} {value}\n" for key, value in values.items())
+                        + "".join(f"get {key}\n" for key in values))
+    with open(commands, encoding="utf-8") as file:
+        log = finishes(one, "redis-cli", *at, stdin=file)
+    lines = text_of(log).split("\n")
+    assert lines[:len(values)] == ["OK"] * len(values), lines[:3]
+    assert lines[len(values):2 * len(values)] == list(values.values()), "values differ"
+    over_fabric(log)
+    redis.kill()
+
+
+def socket_iperf():
+    """iperf3 in both directions."""
+    one, two = hosts()
+    for options in ((), ("-R",)):
+        server, log = under_weft(two, "always", "iperf3", "-s", "-1", "--forceflush")
+        until("iperf3 listens", lambda told=log: "listening" in text_of(told))
+        client = finishes(one, "iperf3", "-c", "10.9.0.2", "-t", "4", "--json", *options)
+        assert '"error"' not in text_of(client), text_of(client)
+        assert server.wait(LIMIT) == 0, text_of(log)
+        assert max(moved(client)) > 1e5, text_of(client)
+
+
+def socket_postgres():
+    """pgbench with 4 clients, and a dump that is the same over the fabric and without it."""
+    one, two = hosts()
+    programs = max(pathlib.Path("/usr/lib/postgresql").iterdir()) / "bin"
+    home = two.home / "pg"
+    home.mkdir()
+    sh(f"chmod 755 {DIRECTORY} {one.home} {two.home}; chown nobody {home}")
+    nobody = ("setpriv", "--reuid=nobody", "--clear-groups", "--no-new-privs")
+    two.run(*nobody, str(programs / "initdb"), "-D", str(home / "data"), "-U", "postgres", "-A",
+            "trust", "-N")
+    with open(home / "data" / "pg_hba.conf", "a", encoding="utf-8") as file:
+        file.write("host all all 10.9.0.0/24 trust\n")
+    # One user at both ends, as a lane between hosts needs.
+    server, log = under_weft(two, "always", str(programs / "postgres"), "-D", str(home / "data"),
+                             "-h", "10.9.0.2", "-k", str(home), options=(), before=nobody)
+    until("the server is ready", lambda: "ready to accept" in text_of(log))
+    at = ("-h", "10.9.0.2", "-U", "postgres")
+    two.run("pgbench", "-i", "-q", "-s", "1", *at, "postgres")
+    told = finishes(one, "pgbench", *at, "-c", "4", "-t", "50", "postgres", before=nobody)
+    assert "number of failed transactions: 0 " in text_of(told), text_of(told)
+    over_fabric(told)
+    dump = ("pg_dump", *at, "--restrict-key=x", "postgres")
+    if "--restrict-key" not in two.run("pg_dump", "--help"):
+        dump = ("pg_dump", *at, "postgres")
+    plain = two.run(*dump)
+    told = finishes(one, *dump, before=nobody)
+    lines = text_of(told).split("\nweft ")[0]
+    assert lines.strip() == plain.strip(), "the dumps differ"
+    assert moved(told)[1] > 1e5, text_of(told)[-600:]
+    server.terminate()
+
+
+def outage(one, two, seconds):
+    """Cuts the cable for so long, while connections are on the fabric."""
+    until("the daemons have passed the addresses", lambda: one.passed() >= 1 and two.passed() >= 1)
+    time.sleep(2)
+    sh("ip -n host1 link set cable1 down")
+    time.sleep(seconds)
+    sh("ip -n host1 link set cable1 up")
+
+
+def socket_outage():
+    """A cable that is cut for longer than the fabric's silence ends no connection: a file by curl,
+    and requests to redis, go on byte by byte when it is mended."""
+    one, two = hosts()
+    data = random.Random(7).randbytes(96 << 20)
+    (two.home / "file").write_bytes(data)
+    server, server_log = under_weft(
+        two, "always", sys.executable, "-u", "-m", "http.server", "8000", "--bind", "10.9.0.2",
+        "--directory", str(two.home), options=())
+    until("the server is ready", lambda: "Serving HTTP" in text_of(server_log))
+    redis, redis_log = under_weft(
+        two, "always", "redis-server", "--bind", "10.9.0.2", "--port", "6379", "--save", "",
+        "--protected-mode", "no", options=())
+    until("redis is ready", lambda: "Ready to accept" in text_of(redis_log))
+    target = one.home / "got"
+    client, log = under_weft(one, "always", "curl", "-sS", "-o", str(target), "--limit-rate", "20M",
+                             "http://10.9.0.2:8000/file")
+    # Each reply is compared with what was written, as one connection goes on.
+    asks = ("import socket, sys, time\n"
+            "connection = socket.create_connection(('10.9.0.2', 6379))\n"
+            "stream, end, number = connection.makefile('rb'), time.monotonic() + 14, 0\n"
+            "while time.monotonic() < end:\n"
+            "    value = b'%d' % number * 50\n"
+            "    command = b'*3\\r\\n$3\\r\\nSET\\r\\n$1\\r\\nk\\r\\n$%d\\r\\n%s\\r\\n'\n"
+            "    connection.sendall(command % (len(value), value)"
+            " + b'*2\\r\\n$3\\r\\nGET\\r\\n$1\\r\\nk\\r\\n')\n"
+            "    assert stream.readline() == b'+OK\\r\\n'\n"
+            "    length = int(stream.readline()[1:])\n"
+            "    assert stream.read(length + 2) == value + b'\\r\\n', number\n"
+            "    number += 1\n"
+            "print('asked', number)\n")
+    asking, asked = under_weft(one, "always", sys.executable, "-uc", asks)
+    outage(one, two, 8)
+    assert client.wait(LIMIT) == 0, text_of(log)
+    assert hashlib.sha256(target.read_bytes()).digest() == hashlib.sha256(data).digest()
+    assert asking.wait(LIMIT) == 0, text_of(asked)
+    for told in (log, asked):
+        assert moved(told)[1] > 0, text_of(told)
+        # The rest came over TCP.
+        assert re.search(r"^tcp +\d+ ", text_of(told), re.MULTILINE), text_of(told)
+    for process in (server, redis):
+        process.kill()
 
 
 def without_libfabric():

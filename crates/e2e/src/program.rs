@@ -33,6 +33,8 @@ pub fn weft() -> &'static Path {
                 "weft-cli",
                 "-p",
                 "weft-preload",
+                "-p",
+                "weft-shmem",
             ])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env("CARGO_TARGET_DIR", target)

@@ -20,11 +20,20 @@ fn main() -> ExitCode {
     let rounds = if std::env::var_os(suite::LONG).is_some() { "100" } else { "4" };
     let cases = vec![
         Case::new("endpoints", || run("endpoints", &[], "")),
+        Case::new("layers", || run("layers", &[], "")),
         Case::new("users", || run("users", &["setpriv"], "")),
         Case::new("device", || run("device", &["ping", "iperf3"], "")),
         Case::new("sockets", || run("sockets", &["curl"], "")),
         Case::new("socket_programs", || run("socket_programs", &[], "")),
+        Case::new("socket_descriptors", || run("socket_descriptors", &[], "")),
         Case::new("socket_ends", || run("socket_ends", &[], "")),
+        Case::new("socket_redis", || {
+            run("socket_redis", &["redis-server", "redis-cli", "redis-benchmark"], "")
+        }),
+        Case::new("socket_iperf", || run("socket_iperf", &["iperf3"], "")),
+        Case::new("socket_postgres", || run("socket_postgres", &["pgbench", "setpriv"], ""))
+            .long("a database is made and filled"),
+        Case::new("socket_outage", || run("socket_outage", &["curl", "redis-server"], "")),
         Case::new("without_libfabric", || run("without_libfabric", &[], "")),
         Case::new("deaths", move || run("deaths", &[], rounds)),
     ];

@@ -16,12 +16,14 @@ use weft_e2e::{
     Case, Host, Namespace, Node, Outcome, Skip, host, provider_limit, providers, source, suite,
 };
 use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
+use weft_layers::{LayeredEndpoint, LayeredTransport, on_a_thread};
 use weft_libfabric::{Error, Library, Peer, Refused, Registration, Report, Rights, Spot, Wanted};
 use weft_memory::Memory;
 use weft_memory::kinds::{self, Kind};
 use weft_options::ServicePolicy;
-use weft_transport_ofi::nic::{Local, Nic, PortNic, Work};
+use weft_transport_ofi::nic::{Local, Nic, PortNic, ThreadHolds, Work};
 use weft_transport_ofi::{Cards, OfiEndpoint, OfiTransport, Parameters, Ports};
+use weft_transport_shm::ShmTransport;
 
 /// Those of Debian's libfabric that need no hardware, but for `shm`, which crashes when a port of
 /// the same process ends amid operations.
@@ -137,6 +139,8 @@ fn main() -> ExitCode {
     cases.push(Case::new("an_unknown_provider_is_named", an_unknown_provider_is_named));
     let across = Case::new("all_holds_across_two_hosts", all_holds_across_two_hosts);
     cases.push(across.within(provider_limit()));
+    let both = Case::new("all_holds_where_peers_share_memory_or_not", all_holds_on_both_ways);
+    cases.push(both.within(Duration::from_secs(300)).long("it waits for what it cannot see"));
     suite::main(cases)
 }
 
@@ -172,22 +176,34 @@ fn two_hosts() -> [Host; 2] {
     [one, two]
 }
 
+/// The hosts, without endpoints of an earlier case.
+fn empty_hosts(rules: &str) -> Rc<[Host; 2]> {
+    assert!(rules.is_empty(), "cases about services are left out");
+    let hosts =
+        HOSTS.with_borrow_mut(|hosts| Rc::clone(hosts.get_or_insert_with(|| Rc::new(two_hosts()))));
+    let start = Instant::now();
+    let has_endpoints =
+        |host: &Host| host.node.status()["endpoints"].as_array().is_some_and(|all| !all.is_empty());
+    while hosts.iter().any(has_endpoints) {
+        assert!(start.elapsed() < GONE_WITHIN, "endpoints of an earlier case are still there");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    hosts
+}
+
+/// The cards of a host.
+fn cards_of(host: &Host) -> CardsInside {
+    let (source, _) = host.address.split_once(':').expect("it has a port");
+    let network = host.network.as_ref().expect("its own");
+    let wanted = Wanted { source: Some(source.to_owned()), ..wanted() };
+    CardsInside { network: network.again(), ports: Ports { wanted } }
+}
+
 impl Bench for TwoHosts {
     type Endpoint = OfiEndpoint<Inside>;
 
     fn with_services(rules: &str) -> Self {
-        assert!(rules.is_empty(), "cases about services are left out");
-        let hosts = HOSTS
-            .with_borrow_mut(|hosts| Rc::clone(hosts.get_or_insert_with(|| Rc::new(two_hosts()))));
-        let start = Instant::now();
-        let has_endpoints = |host: &Host| {
-            host.node.status()["endpoints"].as_array().is_some_and(|all| !all.is_empty())
-        };
-        while hosts.iter().any(has_endpoints) {
-            assert!(start.elapsed() < GONE_WITHIN, "endpoints of an earlier case are still there");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Self { hosts, turn: false, busy: Vec::new() }
+        Self { hosts: empty_hosts(rules), turn: false, busy: Vec::new() }
     }
 
     fn user(&self) -> u32 {
@@ -198,13 +214,7 @@ impl Bench for TwoHosts {
         self.turn = !self.turn || !options.vpid.is_any();
         let host = &self.hosts[usize::from(!self.turn)];
         let broker = Arc::new(RemoteBroker::new(&host.node.socket(), "conformance"));
-        let (source, _) = host.address.split_once(':').expect("it has a port");
-        let network = host.network.as_ref().expect("its own");
-        let cards = CardsInside {
-            network: network.again(),
-            ports: Ports { wanted: Wanted { source: Some(source.to_owned()), ..wanted() } },
-        };
-        let transport = OfiTransport::new(cards, broker, Parameters::default());
+        let transport = OfiTransport::new(cards_of(host), broker, Parameters::default());
         let endpoint = transport.open(options)?;
         self.busy.push(Box::new(endpoint.is_busy()));
         Ok(endpoint)
@@ -226,6 +236,63 @@ impl Bench for TwoHosts {
         std::thread::sleep(Duration::from_micros(200));
         self.busy.iter().any(|busy| busy())
     }
+}
+
+/// The same with memory on each host: the first endpoint of a case is on one, all others on the
+/// other, so that some pairs share memory and some do not.
+struct BothWays {
+    hosts: Rc<[Host; 2]>,
+    opened: usize,
+}
+
+impl Bench for BothWays {
+    type Endpoint = LayeredEndpoint<CardsInside>;
+
+    fn with_services(rules: &str) -> Self {
+        Self { hosts: empty_hosts(rules), opened: 0 }
+    }
+
+    fn user(&self) -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    fn open(&mut self, options: &EndpointOptions) -> Result<Self::Endpoint, OpenError> {
+        let is_first = self.opened == 0 || !options.vpid.is_any();
+        self.opened += 1;
+        let host = &self.hosts[usize::from(!is_first)];
+        let broker = Arc::new(RemoteBroker::new(&host.node.socket(), "conformance"));
+        let near = ShmTransport::new(Arc::clone(&broker) as _, Default::default());
+        let far = OfiTransport::new(cards_of(host), broker, Parameters::default());
+        LayeredTransport::new(near, far, on_a_thread).open(options)
+    }
+
+    fn open_as(
+        &mut self,
+        _user: u32,
+        _options: &EndpointOptions,
+    ) -> Option<Result<Self::Endpoint, OpenError>> {
+        None
+    }
+
+    fn let_pass(&mut self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    fn progress(&mut self) -> bool {
+        // Nobody says whether something is on its way: a case that waits until nothing happens does
+        // so for some of these.
+        std::thread::sleep(Duration::from_millis(2));
+        false
+    }
+}
+
+/// A receiver that does not poll before it is met opens no port.
+const UNPOLLED: &str = "a_poll_keeps_to_its_budget";
+
+fn all_holds_on_both_ways() -> Outcome {
+    let mut left_out = LEFT_OUT.to_vec();
+    left_out.push(UNPOLLED);
+    all_hold(&weft_conformance::conformance_list!(BothWays), &left_out)
 }
 
 /// Cases about the VPIDs of one node, about a user who is not root, and about changes of a group
@@ -327,8 +394,8 @@ impl Nic for Inside {
         self.nic.pass(time);
     }
 
-    fn linger(&mut self, work: Work) {
-        self.nic.linger(work);
+    fn linger(&mut self, thread_holds: ThreadHolds, work: Work) {
+        self.nic.linger(thread_holds, work);
     }
 }
 
@@ -336,20 +403,22 @@ impl Nic for Inside {
 /// The rules for partitions are left out: this process has one user. They are tried across two
 /// nodes in memory.
 fn all_holds_across_two_hosts() -> Outcome {
+    all_hold(&weft_conformance::conformance_list!(TwoHosts), &LEFT_OUT)
+}
+
+/// A group of cases by name, and its cases by name.
+type Group = (&'static str, Vec<(&'static str, fn())>);
+
+fn all_hold(groups: &[Group], left_out: &[&str]) -> Outcome {
     if !rustix::process::geteuid().is_root() {
         return Err(Skip("network namespaces need root".to_owned()));
     }
     Library::load().map_err(|error| Skip(error.to_string()))?;
     PROVIDER.set("net".to_owned());
-    for (group, list) in weft_conformance::conformance_list!(TwoHosts) {
-        if group == "partition" {
-            continue;
-        }
-        for (name, case) in list {
-            if !LEFT_OUT.contains(&name) {
-                println!("{name}");
-                case();
-            }
+    for (_, list) in groups.iter().filter(|(group, _)| *group != "partition") {
+        for (name, case) in list.iter().filter(|(name, _)| !left_out.contains(name)) {
+            println!("{name}");
+            case();
         }
     }
     HOSTS.take();

@@ -516,8 +516,8 @@ pub trait Endpoint: Send {
     /// the end of the call, and every other ends with an error. No byte by that key appears later,
     /// whatever other keys there are, also those of other endpoints that registered the memory. On
     /// shm that takes membarrier(2), where both ends had it when they opened. It does not hold for
-    /// the memory of somebody else's memfd: that stays where it is, and a holder that breaks the
-    /// rules can still write to it.
+    /// the memory of somebody else's memfd, nor for memory that a port of a network has registered,
+    /// too: that stays where it is, and a holder that breaks the rules can still write to it.
     ///
     /// Memory in place does not move, so the call waits for peers that have begun a write. If one
     /// does not end within a second, the call fails with [`GrantError::StillWriting`]: the key is

@@ -255,6 +255,12 @@ pub trait Carry {
     /// The way between the two ends.
     fn medium(&self) -> Medium;
 
+    /// The number for which the two ends made the lane, by which they know it. 0 where a lane has
+    /// none.
+    fn token(&self) -> u64 {
+        0
+    }
+
     /// True if everything that this end sent, put and posted so far is visible at the peer, whether
     /// or not the peer looks. Until then, what the caller does on another way may arrive first.
     /// After a call that returned false, the words of this end are rung when it has landed.

@@ -188,7 +188,7 @@ impl<E: Endpoint> Carrier<E> {
                     let Some(end) = hub.end(number) else { continue };
                     let shared = Arc::clone(&end.shared);
                     drop(hub);
-                    let lane = EndpointLane::new(self.clone(), shared, number);
+                    let lane = EndpointLane::new(self.clone(), shared, number, token);
                     Told::Opened { token, lane }
                 }
             });

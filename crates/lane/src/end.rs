@@ -24,6 +24,7 @@ pub struct EndpointLane<E: Endpoint> {
     carrier: Carrier<E>,
     shared: Arc<Shared<E::Region>>,
     number: LaneNumber,
+    token: u64,
 }
 
 impl<E: Endpoint> EndpointLane<E> {
@@ -31,8 +32,9 @@ impl<E: Endpoint> EndpointLane<E> {
         carrier: Carrier<E>,
         shared: Arc<Shared<E::Region>>,
         number: LaneNumber,
+        token: u64,
     ) -> Self {
-        Self { carrier, shared, number }
+        Self { carrier, shared, number, token }
     }
 
     /// The number of the lane at its carrier.
@@ -254,6 +256,10 @@ impl<E: Endpoint> Carry for EndpointLane<E> {
 
     fn medium(&self) -> Medium {
         Medium::Network
+    }
+
+    fn token(&self) -> u64 {
+        self.token
     }
 
     fn has_landed(&self) -> bool {

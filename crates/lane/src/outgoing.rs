@@ -48,7 +48,9 @@ enum Since {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub remote: Remote,
-    /// Status word and payload of the messages sent last.
+    /// Status word and payload of the messages sent last: twice as many as there are slots. So the
+    /// message before the first that the peer may not have taken is there, too: it tells which
+    /// bytes of the sink may be unread.
     slots: Vec<(u64, [u8; PAYLOAD_BYTES])>,
     /// The bytes put last.
     sink: Vec<u8>,
@@ -76,7 +78,7 @@ impl Outgoing {
         let Layout { slots, sink_bytes } = remote.layout;
         Self {
             remote,
-            slots: vec![(0, [0; PAYLOAD_BYTES]); slots as usize],
+            slots: vec![(0, [0; PAYLOAD_BYTES]); 2 * slots as usize],
             sink: vec![0; sink_bytes as usize],
             tail: (0, 0),
             unput: 0,
@@ -335,9 +337,9 @@ mod tests {
         out.sent(5, status);
         assert_eq!(out.look_back(5, &mut target), Some(Slot { tag: 9, length: 3 }));
         assert_eq!(&target[..3], b"abc");
-        assert_eq!(out.look_back(21, &mut target), None);
-        let (_, status) = out.gather(21, 1, &[]);
-        out.sent(21, status);
+        assert_eq!(out.look_back(37, &mut target), None);
+        let (_, status) = out.gather(37, 1, &[]);
+        out.sent(37, status);
         assert_eq!(out.look_back(5, &mut target), None);
     }
 

@@ -270,10 +270,11 @@ impl Memory {
         (place.file.clone(), place.moves)
     }
 
-    /// Whether the memory may move; see [`Memory::begin_move`].
+    /// Whether the memory may move; see [`Memory::begin_move`]. It may not while it has to
+    /// [stay](Memory::stay).
     #[must_use]
     pub fn may_move(&self) -> bool {
-        matches!(self.inner.origin, Origin::Own(_))
+        matches!(self.inner.origin, Origin::Own(_)) && self.inner.place.read().stays == 0
     }
 
     /// New memory to move to.
@@ -376,6 +377,21 @@ mod tests {
         drop(adopted);
         old.read(page + 7, &mut seen);
         assert_eq!(&seen, b"behind", "the memory stays");
+    }
+
+    #[test]
+    fn pages_that_nobody_wrote_take_no_memory_when_they_are_adopted() {
+        let page = rustix::param::page_size();
+        let old = Segment::anonymous(8 * page).expect("memory");
+        old.write(3 * page + page - 1, b"x", CopyMode::Plain);
+        // SAFETY: the pages belong to `old`, which outlives `adopted` and is not used by anybody
+        // else.
+        let adopted = unsafe { Memory::adopt(old.base(), 8 * page) }.expect("memory");
+        let status = rustix::fs::fstat(&*file_of(&adopted)).expect("a file");
+        assert_eq!(u64::try_from(status.st_blocks).expect("some") * 512, page as u64);
+        let mut seen = [0; 2];
+        old.read(4 * page - 1, &mut seen);
+        assert_eq!(&seen, b"x\0");
     }
 
     #[test]

@@ -242,8 +242,9 @@ mod tests {
         let (one, other) = (memory.stay().expect("still"), memory.stay().expect("still"));
         assert!(one.memory().is(&memory));
         drop(one);
-        assert!(memory.begin_move().is_err());
+        assert!(memory.begin_move().is_err() && !memory.may_move());
         drop(other);
+        assert!(memory.may_move());
         let moving = memory.begin_move().expect("nobody wants it to stay");
         assert!(memory.stay().is_err(), "it moves");
         drop(moving);

@@ -71,6 +71,16 @@ pub enum SegmentError {
 /// its address. The kernel orders these anyway, but the thread sanitizer does not see system calls.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether all bytes of a page are 0.
+///
+/// # Safety
+/// The page must be mapped for reading.
+unsafe fn is_zero(page: *const u8, bytes: usize) -> bool {
+    let words = page.cast::<u64>();
+    // SAFETY: the caller promises the page, which is aligned.
+    (0..bytes / size_of::<u64>()).all(|word| unsafe { words.add(word).read_volatile() } == 0)
+}
+
 /// The file system of memfds with ordinary pages, from `linux/magic.h`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
@@ -248,9 +258,18 @@ impl Segment {
             return Err(SegmentError::Misaligned { address: base.addr().get(), length, page });
         }
         let (fresh, file) = Self::create(name, length)?;
-        // SAFETY: the caller promises that the range is mapped and that nobody writes to it. The
-        // new mapping is elsewhere.
-        unsafe { copy::copy(base.as_ptr(), fresh.base.as_ptr(), length, CopyMode::Plain) };
+        for offset in (0..length).step_by(page) {
+            // SAFETY: the caller promises that the range is mapped.
+            let from = unsafe { base.as_ptr().add(offset) };
+            // SAFETY: a whole page of the range, which is aligned.
+            if unsafe { is_zero(from, page) } {
+                // A page that nobody wrote takes no memory, and stays like that.
+                continue;
+            }
+            // SAFETY: the caller promises that nobody writes to the range. The new mapping is
+            // elsewhere.
+            unsafe { copy::copy(from, fresh.base.as_ptr().add(offset), page, CopyMode::Plain) };
+        }
         // SAFETY: the caller owns exactly this range of addresses, and the file has its length.
         unsafe { map_over(base, length, file.as_fd()) }?;
         MAPPED.fetch_add(1, Ordering::Acquire);

@@ -13,7 +13,7 @@ use crate::entry::{Entry, Kind, boolean, choice, integer, power_of_two};
 use crate::options::Options;
 use crate::people::People;
 use crate::services::ServicePolicy;
-use crate::value::{CopyMethod, LaneKind, QueueChoice, Value};
+use crate::value::{BetweenHosts, CopyMethod, LaneKind, QueueChoice, TransportChoice, Value};
 
 /// Makes [`Id`], [`TABLE`] and the accessors of [`Options`] from entries of this form:
 ///
@@ -212,19 +212,29 @@ options! {
                `socket.sink_bytes` once it was full.",
     }
     "socket.lane_kind" => SocketLaneKind, socket_lane_kind -> LaneKind {
-        kind: choice(&["memory", "endpoint", "fabric"]),
+        kind: choice(&["memory", "endpoint"]),
         unit: "",
         category: Sockets,
         effect: Programs,
-        text: "What lanes go over: `memory` of both processes, or an `endpoint` of each; `fabric` \
-               is memory on one host, and endpoints over libfabric between hosts that have joined \
-               (`fabric.provider`; SECURITY.md says who can read them). `endpoint` and `fabric` \
-               are experimental, and not all holds that lanes in memory keep \
-               (docs/design/002-direct-sockets.md, \"The driver\"). `endpoint` is for those who \
-               develop weft and want to try that way on one host. `fabric` is for hardware: \
-               libfabric's tcp and net are slower than TCP. A connection over endpoints needs the \
-               same word at both ends; others stay on TCP. Memory of an endpoint: up to 1 MiB for \
-               each peer, and twice `socket.sink_bytes` and the slots for each lane.",
+        text: "What lanes of one host go over: `memory` of both processes, or an `endpoint` of \
+               each. `endpoint` is experimental, for those who develop weft, and not all holds \
+               that lanes in memory keep (docs/design/002-direct-sockets.md, \"The driver\"). A \
+               connection over endpoints needs the same word at both ends; others stay on TCP. \
+               Memory of an endpoint: up to 1 MiB for each peer, and twice `socket.sink_bytes` \
+               and the slots for each lane.",
+    }
+    "socket.between_hosts" => SocketBetweenHosts, socket_between_hosts -> BetweenHosts {
+        kind: choice(&["never", "always"]),
+        unit: "",
+        category: Sockets,
+        effect: Programs,
+        text: "Whether connections to programs of other hosts that have joined go over libfabric \
+               (`fabric.provider`; SECURITY.md says who can read them). With `never` they stay on \
+               TCP, and a program loads nothing of libfabric. With `always` they move where both \
+               ends say so, and go on over TCP when the fabric fails. `always` is for hardware: \
+               libfabric's tcp and net are slower than TCP, and nothing measures that. It goes \
+               before `socket.lane_kind`. Memory: that of an endpoint (`socket.lane_kind`), once a \
+               connection moves.",
     }
     "ether.eager_bytes" => EtherEagerBytes, ether_eager_bytes -> usize {
         kind: integer(480, 0, 65_562),
@@ -496,6 +506,17 @@ options! {
                socket in `/run/weft`, else the control socket's path with `.fabric` behind it. No \
                memory.",
     }
+    "fabric.transport" => FabricTransport, fabric_transport -> TransportChoice {
+        kind: choice(&["auto", "shm", "ofi"]),
+        unit: "",
+        category: Fabric,
+        effect: Programs,
+        text: "How endpoints of programs reach their peers. `auto`: by shared memory on the own \
+               host, by libfabric between hosts; the library is loaded at the first need. `shm`: \
+               by shared memory, on the own host alone. `ofi`: by libfabric, also on the own host; \
+               endpoints with memory there are not reached. Memory: with libfabric that of the \
+               provider, for each endpoint.",
+    }
     "fabric.provider" => FabricProvider, fabric_provider -> Option<&str> {
         kind: Kind::Name,
         unit: "",
@@ -528,7 +549,7 @@ options! {
         unit: "ms",
         category: Fabric,
         effect: Daemon,
-        text: "A host of which nothing is heard for so long is down. It is asked for a sign of \
-               life four times meanwhile. No memory.",
+        text: "A host, or the peer of an endpoint on one, of which nothing is heard for so long is \
+               down. It is asked for a sign of life meanwhile. No memory.",
     }
 }

@@ -37,6 +37,7 @@ fn accessors_return_the_defaults_of_the_table() {
     assert_eq!((options.socket_lanes_max(), options.socket_idle_ms()), (1_536, 250));
     assert_eq!(options.socket_lanes_kept(), 8);
     assert_eq!(options.socket_lane_kind(), LaneKind::Memory);
+    assert_eq!(options.socket_between_hosts(), BetweenHosts::Never);
     assert_eq!(options.daemon_endpoints_max(), 256);
     assert_eq!(options.daemon_connections_max(), 16_384);
     assert_eq!(options.daemon_socket(), None);
@@ -49,6 +50,7 @@ fn accessors_return_the_defaults_of_the_table() {
     assert_eq!(options.fabric_ports(), None);
     assert_eq!((options.fabric_key(), options.fabric_name()), (None, None));
     assert_eq!((options.fabric_file(), options.fabric_state()), (None, None));
+    assert_eq!(options.fabric_transport(), TransportChoice::Auto);
     assert_eq!((options.fabric_provider(), options.fabric_device()), (None, None));
     assert_eq!(options.fabric_silence_ms(), Duration::from_secs(5));
 }

@@ -27,8 +27,26 @@ pub enum LaneKind {
     Memory,
     /// An endpoint of each process.
     Endpoint,
-    /// Memory on one host, and endpoints over libfabric between hosts.
-    Fabric,
+}
+
+/// When connections to programs of other hosts go over the fabric.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BetweenHosts {
+    /// They stay on TCP, and libfabric is not loaded.
+    Never,
+    /// Where both ends say so.
+    Always,
+}
+
+/// How endpoints reach their peers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TransportChoice {
+    /// By memory on the own host, by libfabric between hosts.
+    Auto,
+    /// By memory: peers of other hosts are not reached.
+    Shm,
+    /// By libfabric: also peers of the own host.
+    Ofi,
 }
 
 /// How long copies are done.
@@ -91,8 +109,26 @@ impl Value<'_> for LaneKind {
     fn read(setting: &Setting, entry: &Entry) -> Self {
         match word(setting, entry) {
             "endpoint" => Self::Endpoint,
-            "fabric" => Self::Fabric,
             _ => Self::Memory,
+        }
+    }
+}
+
+impl Value<'_> for TransportChoice {
+    fn read(setting: &Setting, entry: &Entry) -> Self {
+        match word(setting, entry) {
+            "shm" => Self::Shm,
+            "ofi" => Self::Ofi,
+            _ => Self::Auto,
+        }
+    }
+}
+
+impl Value<'_> for BetweenHosts {
+    fn read(setting: &Setting, entry: &Entry) -> Self {
+        match word(setting, entry) {
+            "always" => Self::Always,
+            _ => Self::Never,
         }
     }
 }

@@ -137,8 +137,9 @@ pub struct Local {
 /// The value of [`Local::round`] for a lane that must not be kept.
 pub const NOT_KEPT: u32 = 0;
 
-const PLACES: usize = 1 << 16;
-const ARENAS: usize = 64;
+/// Places of an arena. Programs that have little memory pay for one with their address space.
+const PLACES: usize = 1 << 15;
+const ARENAS: usize = 128;
 const BYTES: usize = PLACES * size_of::<Shared>();
 
 struct Arena {
@@ -323,7 +324,7 @@ pub fn keep_token(token: u64) {
 /// Frees the place of a connection without references.
 pub fn free(connection: Connection) {
     connection.shared.phase.set(Phase::Free);
-    let places = u32::try_from(PLACES).expect("2^16");
+    let places = u32::try_from(PLACES).expect("2^15");
     let current = CURRENT.load(Ordering::Relaxed);
     // The owner of another arena finds the place when that arena has no new ones ([`reclaim`]).
     if current != 0
@@ -355,7 +356,7 @@ fn put(number: usize, shared: Segment, memory: OwnedFd) -> Option<()> {
 
 /// The arena that holds `place`.
 pub fn number_of(place: u32) -> u32 {
-    place / u32::try_from(PLACES).expect("2^16")
+    place / u32::try_from(PLACES).expect("2^15")
 }
 
 /// A copy of an arena's descriptor that exec keeps.

@@ -3,13 +3,12 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use weft_fabric::Carry;
-use weft_socket::{Origin, Phase, ReceiveSide, SendSide, Side, closed};
+use weft_socket::{Origin, Phase, SendSide, Side, closed};
 use weft_wire::stats::{BYTES_TCP_RECEIVED, BYTES_TCP_SENT, TcpReason};
 
 use crate::arena::{self, Connection, flag};
 use crate::table::{self, Entry};
-use crate::{bells, carrier, control, epoll, process, reserve, stats, sys};
+use crate::{bells, control, epoll, process, rescue, reserve, stats, sys};
 
 impl Connection {
     /// Gives up descriptor `fd`, which is still open and about to be closed.
@@ -152,13 +151,23 @@ impl Connection {
     fn say_goodbye(&self, fd: RawFd) {
         // The process that now holds the peer's socket may read TCP alone.
         self.follow_now(fd);
+        if let Some(mut receiving) = self.receiving_on_lane(fd) {
+            // The kernel would answer a record that lies unread with a reset.
+            receiving.look_for_record();
+        }
         let broken = self.receiving().is_some_and(|receiving| receiving.state.is_broken());
         let aborts = broken || self.has_unread(fd) || close_is_abort(fd);
         let how = if aborts { closed::RESET } else { closed::ORDERLY };
-        let on_lane = self.sending_on_lane(fd).is_some_and(|mut sending| sending.close(how));
+        let taken = self.taken();
+        let on_lane = self.sending_on_lane(fd).is_some_and(|mut sending| sending.close(how, taken));
         if !close_is_abort(fd) {
             self.drain_before_close(fd, on_lane);
         }
+    }
+
+    /// What this end tells its peer across a network of the messages that it has taken.
+    fn taken(&self) -> u64 {
+        self.receiving().map_or(0, |receiving| receiving.state.taken())
     }
 
     /// True if bytes are unread on the lane, or on TCP in front of the boundary to it: the kernel's
@@ -181,19 +190,18 @@ impl Connection {
         if close_is_abort(fd) {
             return;
         }
+        if self.is_on_far_lane() {
+            // Other threads go on over TCP until the process is gone, and its kernel after that.
+            let taken = self.taken();
+            if let Some(mut sending) = self.sending_on_lane(fd) {
+                sending.return_at_end(taken);
+            }
+            return;
+        }
         if let Some(mut receiving) = self.receiving_on_lane(fd) {
             // Makes the crossings that are due first.
             receiving.origin();
             receiving.state.end_with_process(receiving.lane, self.side());
-        }
-    }
-
-    /// The process goes on, although it may have said on a lane over its endpoint that it ends.
-    pub fn withdraw_end(&self) {
-        if let Some(receiving) = self.receiving()
-            && let Some(lane) = receiving.lane.filter(|lane| lane.is_far())
-        {
-            receiving.state.go_on_with_process(lane, self.side());
         }
     }
 }
@@ -219,7 +227,6 @@ pub fn close_all() {
             }
         }
     }
-    carrier::flush();
 }
 
 /// Something arrived for the connection at `place`, to which `fd` led when its lane came, or its
@@ -228,13 +235,38 @@ pub fn wake(place: u32, fd: RawFd) {
     bells::ring(place);
     let Some(connection) = arena::at(place) else { return };
     epoll::rung(connection);
-    if table::get(fd) == Entry::Connection(place)
-        && let Some(mut sending) = connection.sending_on_lane(fd)
-        && sending.lane.is_over()
-        && ReceiveSide::peer_closed(sending.lane).is_none()
-    {
+    if table::get(fd) != Entry::Connection(place) {
+        return;
+    }
+    let may_be_gone = connection.receiving_on_lane(fd).is_some_and(|mut receiving| {
+        receiving.look_for_record();
+        !receiving.state.stays_on_tcp() && sys::has_ended(fd)
+    });
+    // A peer that is gone answers with a reset, which would take unread bytes from this end. Its
+    // record says what it had taken, and is looked for behind those bytes when they are read.
+    if may_be_gone {
+        return;
+    }
+    if let Some(mut sending) = connection.sending_on_lane(fd) {
         // The program may have sent all that it wants and look at nothing any more.
-        sending.reset_if_lost();
+        if let Some(how) = sending.leave_to_follow() {
+            sending.leave(how);
+        }
+        sending.rescue();
+    }
+}
+
+/// Goes on with connections whose bytes of a lost lane wait for the kernel. Wakes their sleepers
+/// when all is out.
+pub fn go_on() {
+    for (fd, place) in rescue::take() {
+        let Some(connection) = arena::at(place) else { continue };
+        if table::get(fd) == Entry::Connection(place)
+            && connection.sending_on_lane(fd).is_none_or(|mut sending| sending.push())
+        {
+            bells::ring(place);
+            epoll::rung(connection);
+        }
     }
 }
 

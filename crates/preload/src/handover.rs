@@ -24,7 +24,7 @@ use weft_wire::stats::TcpReason;
 
 use crate::arena::{self, flag};
 use crate::table::{self, Entry};
-use crate::{carrier, characters, log, process, sys};
+use crate::{characters, log, process, sys};
 
 /// The environment variable that has the numbers.
 pub const VARIABLE: &str = "WEFT_HANDOVER";
@@ -147,7 +147,6 @@ impl Drop for Handover {
         for place in &self.closed {
             if let Some(connection) = arena::at(*place) {
                 connection.shared.refs.fetch_add(1, Ordering::AcqRel);
-                connection.withdraw_end();
             }
         }
         for place in &self.shared {
@@ -238,7 +237,6 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
             // writes without a pause may keep the connection from leaving.
             if connection.is_on_far_lane() && !connection.return_to_tcp_for_good(fd) {
                 connection.announce_end(fd);
-                carrier::flush();
             }
             closes.push(place);
         }

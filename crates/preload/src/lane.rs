@@ -149,6 +149,11 @@ impl Carry for Lane {
     }
 
     #[inline]
+    fn token(&self) -> u64 {
+        either!(self, lane => lane.token())
+    }
+
+    #[inline]
     fn has_landed(&self) -> bool {
         either!(self, lane => lane.has_landed())
     }

@@ -178,7 +178,7 @@ pub fn leave_far() {
 fn return_all<I: Iterator<Item = (RawFd, Connection)>>(connections: impl Fn() -> I) {
     let until = Connection::follow_until();
     for (fd, connection) in connections() {
-        connection.ask_to_follow(fd, until);
+        connection.ask_to_follow(fd);
     }
     for (fd, connection) in connections() {
         if !connection.return_to_tcp_until(fd, until) {

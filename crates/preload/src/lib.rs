@@ -17,13 +17,14 @@
 //! | `route` | directions that go back to TCP |
 //! | `direction` | the two directions of a connection, each behind its lock |
 //! | `lanes` | how many lanes there are, and idle connections that give theirs back |
+//! | `rescue` | bytes of a lost lane that the kernel did not take at once |
 //! | `epoll` | sets of connections and ordinary descriptors |
 //! | `wakeups`, `settling`, `readiness` | arming, sleeping, and what a connection is ready for |
 //! | `control`, `other_end` | the channel to the node daemon; the user at the other end |
 //! | `shadow`, `waits` | the kernel's connection, and a thread's waits on it |
 //! | `arena`, `table`, `history` | connections, descriptor numbers, earlier connections |
 //! | `lane`, `carrier`, `bells` | lanes of either kind; the endpoint and its thread; its sleepers |
-//! | `own` | descriptors of these that the program must not close |
+//! | `own`, `provider_files` | descriptors of these and of libfabric, which stay open |
 //! | `signals`, `cancel`, `deferral` | handlers and cancellations that end or wait for a call |
 //! | `process`, `stats`, `log`, `guard`, `characters`, `sys`, `real` | the ground |
 //!
@@ -57,8 +58,10 @@ mod other_end;
 mod own;
 mod poll;
 mod process;
+mod provider_files;
 mod readiness;
 mod real;
+mod rescue;
 mod reserve;
 mod route;
 mod sandbox;

@@ -6,28 +6,47 @@
 
 use std::os::fd::RawFd;
 
+use crate::provider_files::{self, Still};
 use crate::{bells, carrier, deferral, process, sys};
 
 /// How long [`vacate`] waits, in nanoseconds.
 const VACATED_WITHIN_NS: u64 = 2_000_000_000;
 
-/// True if `fd` must stay open although the program closes it. Costs two loads in processes without
-/// lanes over endpoints.
+/// The answer to a program that closes a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Close {
+    /// It is the program's.
+    Goes,
+    /// It must stay open, and the program is told that it was closed.
+    Stays,
+    /// It is not open. The kernel is not asked: libfabric may get the number just now.
+    NotOpen,
+}
+
+/// What becomes of `fd`, which the program closes. Costs three loads in processes without lanes
+/// over endpoints.
 #[inline]
-pub fn keeps(fd: RawFd) -> bool {
-    is_there() && keeps_one(fd)
+pub fn close(fd: RawFd) -> Close {
+    if is_there() { close_one(fd) } else { Close::Goes }
 }
 
 #[inline]
 fn is_there() -> bool {
-    carrier::is_there() || bells::are_there()
+    carrier::is_there() || bells::are_there() || provider_files::are_there()
 }
 
 #[cold]
-fn keeps_one(fd: RawFd) -> bool {
+fn close_one(fd: RawFd) -> Close {
     // The library closes its own by the same call, and holds a lock then. A child of vfork closes
     // its own copies.
-    !deferral::is_held() && process::is_itself() && holds(fd)
+    if deferral::is_held() || !process::is_itself() {
+        return Close::Goes;
+    }
+    if holds(fd) {
+        return Close::Stays;
+    }
+    let still = provider_files::still();
+    if still.is_some() && !sys::is_open(fd) { Close::NotOpen } else { Close::Goes }
 }
 
 fn each(mut look: impl FnMut(RawFd)) {
@@ -35,6 +54,9 @@ fn each(mut look: impl FnMut(RawFd)) {
     carrier::await_closed();
     bells::each_descriptor(&mut look);
     carrier::each_descriptor(&mut look);
+    if let Some(still) = provider_files::still() {
+        still.files().iter().copied().for_each(look);
+    }
 }
 
 fn holds(fd: RawFd) -> bool {
@@ -63,6 +85,11 @@ pub fn kept_between(first: u32, last: u32) -> Vec<RawFd> {
 #[inline]
 pub fn vacate(fd: RawFd) -> bool {
     !is_there() || vacate_one(fd)
+}
+
+/// Keeps a number that is not open from libfabric, until the program has put its file there.
+pub fn reserve(fd: RawFd) -> Option<Still> {
+    provider_files::still().filter(|_| !sys::is_open(fd))
 }
 
 #[cold]

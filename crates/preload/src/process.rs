@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use libc::c_char;
-use weft_options::{LaneKind, Options};
+use weft_options::{BetweenHosts, LaneKind, Options};
 use weft_socket::Limits;
 
 /// The process that loaded this library, or its child by a fork that the library knows of.
@@ -48,9 +48,10 @@ pub struct Settings {
     pub lanes_max: u32,
     /// How many lanes this process keeps for later connections (`socket.lanes_kept`).
     pub lanes_kept: usize,
-    /// Lanes may go over an endpoint of this process (`socket.lane_kind`).
+    /// Lanes may go over an endpoint of this process (`socket.lane_kind`, `socket.between_hosts`).
     pub over_endpoint: bool,
-    /// Those to other hosts go over libfabric, and those of this host are in memory.
+    /// Those to other hosts go over libfabric, and those of this host are in memory
+    /// (`socket.between_hosts`).
     pub between_hosts: bool,
     /// How long a connection must move nothing before it may give its lane to another.
     pub idle_ns: u64,
@@ -140,6 +141,11 @@ pub fn settings() -> &'static Settings {
 }
 
 impl Settings {
+    /// True if libfabric may be loaded into this process.
+    pub const fn may_load_libfabric(&self) -> bool {
+        self.between_hosts
+    }
+
     fn new(options: Options) -> Self {
         let limits = Limits {
             eager_bytes: options.socket_eager_bytes(),
@@ -152,7 +158,8 @@ impl Settings {
         let switch_bytes = options.socket_switch_bytes();
         let lanes_kept = options.socket_lanes_kept();
         let lanes_max = u32::try_from(options.socket_lanes_max()).unwrap_or(u32::MAX);
-        let lane_kind = options.socket_lane_kind();
+        let between_hosts = options.socket_between_hosts() == BetweenHosts::Always;
+        let over_endpoint = between_hosts || options.socket_lane_kind() == LaneKind::Endpoint;
         let idle_ns = options.socket_idle_ms() * 1_000_000;
         Self {
             options,
@@ -163,8 +170,8 @@ impl Settings {
             switch_bytes,
             lanes_max,
             lanes_kept,
-            over_endpoint: lane_kind != LaneKind::Memory,
-            between_hosts: lane_kind == LaneKind::Fabric,
+            over_endpoint,
+            between_hosts,
             idle_ns,
         }
     }

@@ -40,6 +40,10 @@ impl Connection {
     /// on TCP. It may have been on the lane and come back since the kernel's answer. The kernel may
     /// then have seen a wakeup that was taken at the crossing.
     pub fn has_bytes_still(&self, fd: RawFd) -> bool {
+        if let Some(mut receiving) = self.receiving_on_lane(fd) {
+            // What the kernel saw may be the word of a peer that stays on TCP.
+            receiving.look_for_record();
+        }
         // If a signal interrupts the look, the kernel's first answer counts.
         let there = waits::poll_one(fd, PollFlags::IN, 0).map_or(true, |seen| !seen.is_empty());
         self.readable(fd).unwrap_or(there)
@@ -54,6 +58,10 @@ impl Connection {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as `is_readable`")]
     fn is_writable<L: Lane>(&self, mut sending: SendGuard<'_, L>) -> Option<bool> {
+        sending.leave_if_over();
+        if !sending.push() {
+            return Some(false);
+        }
         if !sending.switch() {
             return None;
         }
@@ -139,7 +147,7 @@ impl Connection {
     #[allow(clippy::inline_always, reason = "as `is_readable`")]
     fn was_killed<L: Carry>(&self, lane: &L) -> bool {
         // In this order: a goodbye that arrived before the end is seen.
-        (self.peer() != Peer::Alive || lane.is_over())
+        self.peer() != Peer::Alive
             && ReceiveSide::end_is_visible(lane)
             && ReceiveSide::peer_closed(lane).is_none()
     }

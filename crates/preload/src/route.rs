@@ -91,6 +91,11 @@ impl Connection {
         sending.state.is_back_for_good() || sending.leave(Leave::ForGood)
     }
 
+    /// Sends what has to go over TCP before anything else. True if nothing of that is left.
+    fn is_through(&self, fd: RawFd) -> bool {
+        self.sending_on_lane(fd).is_none_or(|mut sending| sending.push())
+    }
+
     /// True while bytes lie unread on the lane and are next.
     pub fn has_lane_data(&self, fd: RawFd) -> bool {
         self.receiving_on_lane(fd).is_some_and(|mut receiving| receiving.has_lane_data())
@@ -120,20 +125,6 @@ impl Connection {
         }
     }
 
-    /// Waits until this end could leave its lane, as it has to before it recalls; false when that
-    /// takes too long. At once where the lane is memory of both.
-    fn waits_until_it_may_leave(&self, fd: RawFd, until: u64) -> bool {
-        loop {
-            let may = self
-                .sending_on_lane(fd)
-                .is_none_or(|sending| sending.state.may_leave(sending.lane));
-            if may || sys::now_ns() > until {
-                return may;
-            }
-            rustix::thread::sched_yield();
-        }
-    }
-
     fn has_no_use_for_lane(&self, fd: RawFd) -> bool {
         self.receiving_on_lane(fd).is_some_and(|mut receiving| receiving.has_no_use_for_lane())
     }
@@ -153,16 +144,13 @@ impl Connection {
     /// As [`Connection::return_to_tcp_for_good`], with a peer that follows until this time of
     /// [`sys::now_ns`]. Several connections whose peers were first asked take the time of one.
     pub fn return_to_tcp_until(&self, fd: RawFd, until: u64) -> bool {
-        self.ask_to_follow(fd, until) && self.await_follower(fd, until)
+        self.ask_to_follow(fd) && self.await_follower(fd, until)
     }
 
     /// Asks the peer to follow this end to TCP. False when this end cannot go there.
-    pub fn ask_to_follow(&self, fd: RawFd, until: u64) -> bool {
+    pub fn ask_to_follow(&self, fd: RawFd) -> bool {
         if self.decide_for_kernel(fd) != Phase::Laned {
             return true;
-        }
-        if !self.waits_until_it_may_leave(fd, until) {
-            return false;
         }
         self.request_resend(fd);
         self.send_over_tcp_for_good(fd)
@@ -177,7 +165,8 @@ impl Connection {
         let mut looked_at_end = false;
         loop {
             match self.is_followed(fd) {
-                Followed::Yes => break,
+                Followed::Yes if self.is_through(fd) => break,
+                Followed::Yes => {}
                 Followed::Never => return false,
                 Followed::NotYet if looked_at_end => break,
                 // A peer that has ended sends nothing again.

@@ -10,10 +10,12 @@ use weft_wire::stats::BYTES_TCP_SENT;
 
 use crate::arena::Connection;
 use crate::waits::LOOK_AGAIN_MS;
-use crate::{log, stats, sys, waits};
+use crate::{log, process, rescue, stats, sys, waits};
 
 /// How long a peer may take to read over TCP what it wanted sent again.
 const UNREAD_NS: u64 = 10_000_000_000;
+/// How long an end waits at its close until the peer's kernel has what went before.
+const ACKNOWLEDGED_NS: u64 = 100_000_000;
 
 /// The kernel's connection behind a descriptor.
 #[derive(Clone, Copy)]
@@ -35,18 +37,52 @@ impl Shadow for KernelSocket {
         Unread::of(&bytes[..seen])
     }
 
+    fn peek(&self, target: &mut [u8]) -> usize {
+        sys::look_for_wakeups(self.fd, target)
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        let is_acknowledged = sys::is_acknowledged(self.fd);
+        if !is_acknowledged {
+            rescue::wants_time(self.fd, self.connection.place);
+        }
+        is_acknowledged
+    }
+
+    fn wait_until_acknowledged(&self) -> bool {
+        let start = sys::now_ns();
+        while !sys::is_acknowledged(self.fd) {
+            if sys::now_ns() - start > ACKNOWLEDGED_NS {
+                return false;
+            }
+            let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 200_000 };
+            let _ = rustix::thread::nanosleep(&pause);
+        }
+        true
+    }
+
     fn take_wakeups(&self, count: usize) -> usize {
         sys::drain(self.fd, count)
     }
 
     fn send(&self, bytes: &[u8]) -> Option<usize> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        if process::settings().over_endpoint {
+            // In an outage the kernel's buffer does not grow by itself.
+            sys::hold_more(self.fd, bytes.len());
+        }
         match rustix::net::send(sys::borrow(self.fd), bytes, flags) {
             Ok(sent) => {
+                if sent < bytes.len() {
+                    rescue::wants_time(self.fd, self.connection.place);
+                }
                 stats::add(BYTES_TCP_SENT, sent as u64);
                 Some(sent)
             }
-            Err(Errno::AGAIN | Errno::INTR) => Some(0),
+            Err(Errno::AGAIN | Errno::INTR) => {
+                rescue::wants_time(self.fd, self.connection.place);
+                Some(0)
+            }
             Err(_) => None,
         }
     }
@@ -77,6 +113,9 @@ impl Shadow for KernelSocket {
 
     fn crossed(&self) {
         self.connection.follow_now(self.fd);
+        if let Some(mut sending) = self.connection.sending_on_lane(self.fd) {
+            sending.rescue();
+        }
     }
 
     fn report_strays(&self) {

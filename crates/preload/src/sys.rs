@@ -218,12 +218,36 @@ pub fn look_for_wakeups(fd: RawFd, bytes: &mut [u8]) -> usize {
     rustix::net::recv(borrow(fd), bytes, flags).map_or(0, |(seen, _)| seen)
 }
 
-/// Takes up to `count` wakeups out of the kernel's socket and returns how many it took.
+/// Takes up to `count` bytes out of the kernel's socket and returns how many it took.
 pub fn drain(fd: RawFd, count: usize) -> usize {
-    let mut wakeups = [0; WAKEUPS_MAX];
-    let wanted = count.min(wakeups.len());
-    rustix::net::recv(borrow(fd), &mut wakeups[..wanted], RecvFlags::DONTWAIT)
+    let mut bytes = [0; 2048];
+    let wanted = count.min(bytes.len());
+    rustix::net::recv(borrow(fd), &mut bytes[..wanted], RecvFlags::DONTWAIT)
         .map_or(0, |(taken, _)| taken)
+}
+
+/// True if the peer's kernel has ended its direction or the connection.
+pub fn has_ended(fd: RawFd) -> bool {
+    poll_now(fd, PollFlags::RDHUP).is_ok_and(|seen| !seen.is_empty())
+}
+
+/// True if the peer's kernel has acknowledged all bytes that were sent (`SIOCOUTQ`).
+pub fn is_acknowledged(fd: RawFd) -> bool {
+    let mut left: libc::c_int = 0;
+    let arguments = [fd.word(), libc::TIOCOUTQ.word(), (&raw mut left).word(), 0, 0, 0];
+    // SAFETY: the call writes one int; a bad descriptor is an error.
+    let result = unsafe { raw(libc::SYS_ioctl, arguments) };
+    result == 0 && left == 0
+}
+
+/// Lets the kernel hold at least `bytes` that were sent, as far as it allows that.
+pub fn hold_more(fd: RawFd, bytes: usize) {
+    let socket = borrow(fd);
+    // The kernel counts its own bytes beside the data.
+    let wanted = bytes.saturating_mul(2);
+    if rustix::net::sockopt::socket_send_buffer_size(socket).is_ok_and(|now| now < wanted) {
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, wanted);
+    }
 }
 
 /// The events of one descriptor that are there now.
@@ -411,6 +435,11 @@ pub fn high(fd: OwnedFd) -> OwnedFd {
         Ok(moved) => moved,
         Err(_) => fd,
     }
+}
+
+/// True if `fd` is open.
+pub fn is_open(fd: RawFd) -> bool {
+    fd >= 0 && rustix::io::fcntl_getfd(borrow(fd)).is_ok()
 }
 
 /// A copy of `fd` that exec keeps.

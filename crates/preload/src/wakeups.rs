@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
-use weft_socket::{Origin, Peer, Phase, StaleWakeups};
+use weft_socket::{Peer, Phase, StaleWakeups};
 
 use crate::arena::{Connection, flag};
 use crate::bells::Bell;
@@ -64,7 +64,8 @@ impl Connection {
 
     /// The events of the kernel's socket that end the sleep of a thread which also has a bell. A
     /// lane over an endpoint rings the bell for all that arrives there. The kernel's socket then
-    /// tells of nothing but the end, and of that once: it would end every further sleep, too.
+    /// tells of nothing but the peer's way back to TCP, and of the end, and of that once: it would
+    /// end every further sleep, too.
     pub fn wakes_by_kernel(&self, fd: RawFd) -> PollFlags {
         let all = PollFlags::IN | PollFlags::RDHUP;
         if !process::settings().over_endpoint {
@@ -77,10 +78,10 @@ impl Connection {
         if self.peer() != Peer::Alive || self.has(flag::READING_SHUT) {
             return PollFlags::empty();
         }
-        match receiving.origin() {
-            Origin::Tcp { .. } => all,
-            Origin::Lane | Origin::Return | Origin::Wakeups(_) => PollFlags::RDHUP,
-        }
+        // A peer that goes back to TCP says so there. A look that took its word leaves nothing that
+        // would end the sleep at once.
+        receiving.look_for_record();
+        all
     }
 
     /// The longest sleep in milliseconds on a bell. An end that the kernel told, and the lane not

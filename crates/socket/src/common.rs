@@ -7,8 +7,10 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use weft_fabric::{Attention, Carry, Lane, Medium, WaitFor};
+use weft_fabric::{Attention, Carry, Lane, WaitFor};
 
+use crate::medium::peer_rings;
+use crate::route::{acquaintance, presence, word};
 use crate::state::State;
 
 /// The state of the peer, as the kernel reported it.
@@ -76,9 +78,16 @@ pub struct Common {
     /// Number of stale wakeups that were taken out of the kernel's socket.
     drained: AtomicU32,
     stale: AtomicU64,
+    /// What this end posted as [`word::ACQUAINTANCE`].
+    acquaintance: AtomicU64,
+    /// What a record of the peer said of the messages that it has taken, or 0.
+    pub(crate) taken_by_peer: AtomicU64,
 }
 
 impl Common {
+    /// In [`Common::acquaintance`]: this end has ended its sending direction.
+    const ENDED: u64 = 4;
+
     /// Resets it for a new connection, which no thread uses yet.
     pub fn reset(&self) {
         self.data_sleepers.store(0, Ordering::Relaxed);
@@ -86,6 +95,58 @@ impl Common {
         self.peer.store(0, Ordering::Relaxed);
         self.drained.store(0, Ordering::Relaxed);
         self.stale.store(0, Ordering::Relaxed);
+        self.forget_peer_of_lane();
+    }
+
+    /// Tells the peer across a network what this end knows of it. Called while a lock of the
+    /// connection is held, until both ends know all.
+    #[inline]
+    pub(crate) fn meet<L: Carry>(&self, lane: &L) {
+        if self.acquaintance.load(Ordering::Relaxed) < acquaintance::IS_MUTUAL && !peer_rings(lane)
+        {
+            self.meet_more(lane);
+        }
+    }
+
+    #[cold]
+    fn meet_more<L: Carry>(&self, lane: &L) {
+        let former = self.acquaintance.load(Ordering::SeqCst);
+        let seen = match lane.posted(word::ACQUAINTANCE) {
+            0 if lane.posted(word::PRESENCE) & presence::ATTACHED == 0 => return,
+            0 => acquaintance::KNOWS,
+            _ => acquaintance::IS_MUTUAL,
+        };
+        // Fails if this end has ended meanwhile: see `Common::meet_no_more`.
+        let moved =
+            self.acquaintance.compare_exchange(former, seen, Ordering::SeqCst, Ordering::SeqCst);
+        if former >= seen || moved.is_err() {
+            return;
+        }
+        // Another thread may say more at the same time, and must not be outdone by this one.
+        loop {
+            let said = self.acquaintance.load(Ordering::SeqCst);
+            lane.post(word::ACQUAINTANCE, said & !Self::ENDED);
+            if self.acquaintance.load(Ordering::SeqCst) == said {
+                return;
+            }
+        }
+    }
+
+    /// This end is about to end its sending direction on TCP. From here on it says nothing new of
+    /// the peer: a peer of which it did not know until then gets no record.
+    pub(crate) fn meet_no_more(&self) {
+        self.acquaintance.fetch_or(Self::ENDED, Ordering::SeqCst);
+    }
+
+    /// True if the peer across a network may have gone to the lane.
+    pub(crate) fn has_met(&self) -> bool {
+        self.acquaintance.load(Ordering::Relaxed) & !Self::ENDED >= acquaintance::IS_MUTUAL
+    }
+
+    /// This end has no lane any more.
+    pub(crate) fn forget_peer_of_lane(&self) {
+        self.acquaintance.store(0, Ordering::Relaxed);
+        self.taken_by_peer.store(0, Ordering::Relaxed);
     }
 
     /// The state of the peer, as the kernel reported it.
@@ -178,13 +239,6 @@ impl Common {
         let rung = words.iter().filter(|what| lane.attention(**what) == Attention::Rung).count();
         self.remaining(self.stale()) + rung
     }
-}
-
-/// True if the peer rings the words of this end, and a wakeup comes for each that it rang. Across a
-/// network arrivals ring, and no wakeup goes over TCP.
-#[inline]
-pub(crate) fn peer_rings<L: Carry>(lane: &L) -> bool {
-    lane.medium() == Medium::Memory
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! - [`receiving`] and [`sending`]: a direction together with its lane and the kernel's connection
 //!   ([`shadow`]): crossings, wakeups, waiting, and giving a lane back. [`common`] is the state
 //!   that both directions use.
+//! - `record`: how a direction goes back to TCP across a network, where the lane may be lost.
 //! - [`phase`] and [`due`]: the phase of a connection, and the moment at which it asks for a lane.
 //! - `state`: the states of a direction that exclude each other, and the way they are stored.
 //! - [`history`]: the outlook for a connection from earlier ones at its address.
@@ -28,10 +29,12 @@ pub mod guesses;
 pub mod history;
 pub mod hosts;
 pub mod matchmaker;
+mod medium;
 pub mod over_tcp;
 pub mod phase;
 pub mod receive;
 pub mod receiving;
+mod record;
 pub mod route;
 pub mod send;
 pub mod sending;

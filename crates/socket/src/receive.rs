@@ -9,7 +9,8 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use weft_fabric::{Carry, Lane, ReceiveCursor, WaitFor};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::common::peer_rings;
+use crate::medium::peer_rings;
+use crate::record::Record;
 use crate::route::{Inward, Origin, PeerRoute, ResendRequest, presence, word};
 use crate::state::{ReceiveState, Stored};
 use crate::stream::{ReadError, Reading, Side, closed, tag};
@@ -44,6 +45,8 @@ pub struct ReceiveSide {
     /// Not 0 since something was taken, until a read finds nothing and nobody waits for the room.
     owes_room: u64,
     state: Stored<ReceiveState>,
+    /// Bytes of the stream that came on lanes, whether or not this end read them there.
+    stream: u64,
 }
 
 impl ReceiveSide {
@@ -82,6 +85,10 @@ impl ReceiveSide {
     /// read. A peer that left before it saw the request does not answer, and this end reads on from
     /// the lane.
     pub fn request_resend<L: Carry>(&mut self, lane: &L) {
+        if !peer_rings(lane) {
+            // The peer sends them again by itself when it leaves.
+            return;
+        }
         let has_left = self.route.on_lane() && self.route.has_boundary(lane);
         if self.state.get() != ReceiveState::Open || has_left {
             return;
@@ -182,14 +189,69 @@ impl ReceiveSide {
         self.route.cross_to_tcp(lane);
     }
 
+    /// Crosses to TCP across a network, where the peer's record says so. All that the peer sent on
+    /// the lane and this end has not read there follows on TCP, behind bytes that it has read. The
+    /// direction breaks if the record makes no sense.
+    pub(crate) fn return_by_record<L: Lane>(&mut self, lane: &L, record: &Record) {
+        let read = self.stream;
+        let again = u64::from(record.again);
+        let skip = read.wrapping_add(again).wrapping_sub(record.sent);
+        let cursor = self.position().cursor;
+        let makes_sense = skip <= again
+            && record.messages.wrapping_sub(cursor.messages) <= lane.mailbox_depth()
+            && record.bytes.wrapping_sub(cursor.bytes) <= lane.sink_bytes()
+            && self.route.cross_by_record(lane, record, skip);
+        if !makes_sense {
+            self.break_off();
+            return;
+        }
+        self.stream = record.sent;
+        // The room of what was not read there comes free, too, as far as the lane lives.
+        let mut cursor = ReceiveCursor { messages: record.messages, bytes: record.bytes, ..cursor };
+        self.move_to(Position { cursor, slot_offset: 0, chunk_left: 0 });
+        lane.release(&mut cursor, 0);
+        self.positions[self.in_force()].cursor.messages_returned = cursor.messages_returned;
+    }
+
+    /// True if a record of the peer said that its direction stays on TCP.
+    #[inline]
+    #[must_use]
+    pub const fn stays_on_tcp(&self) -> bool {
+        self.route.stays_on_tcp()
+    }
+
+    /// For a record at the end: one more than the messages that this end has taken. 0 if bytes of
+    /// the last one are unread.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        let Position { cursor, slot_offset, chunk_left } = self.position();
+        let is_whole = slot_offset == 0 && chunk_left == 0;
+        if is_whole { cursor.messages.wrapping_add(1) } else { 0 }
+    }
+
+    /// True if the peer's record promised bytes that did not come yet.
+    pub(crate) const fn is_owed_bytes(&self) -> bool {
+        self.route.is_owed()
+    }
+
+    /// True if a record of the peer may lie among data on TCP: the reader does not know where the
+    /// peer left TCP, if it did.
+    pub(crate) fn may_meet_record<L: Carry>(&self, lane: &L) -> bool {
+        !peer_rings(lane)
+            && !self.on_lane()
+            && !self.stays_on_tcp()
+            && !self.route.has_boundary(lane)
+    }
+
     /// True if the peer's direction needs the lane no more, and all that it sent there was read.
     pub fn is_given_back<L: Carry>(&mut self, lane: &L) -> bool {
         // This look comes first: a peer that leaves for good and is on TCP stays there.
         let peer = PeerRoute::of(lane);
-        peer.leaves_for_good()
-            && peer.is_on_tcp()
-            && !self.is_broken()
-            && self.origin(lane) == Origin::Tcp { at_most: None }
+        let was_told = match peer_rings(lane) {
+            true => peer.leaves_for_good() && peer.is_on_tcp(),
+            false => self.stays_on_tcp() && peer.leaves_for_good(),
+        };
+        was_told && !self.is_broken() && self.origin(lane) == Origin::Tcp { at_most: None }
     }
 
     /// Goes on over TCP without the lane, as [`crate::SendSide::forget_lane`] does.
@@ -292,6 +354,7 @@ impl ReceiveSide {
             return Ok(Reading { bytes: filled, room: false });
         }
         self.lane_bytes = self.lane_bytes.wrapping_add(filled as u64);
+        self.stream = self.stream.wrapping_add(filled as u64);
         Ok(Reading { bytes: filled, room: self.must_ring_for_room(lane) })
     }
 
@@ -481,11 +544,6 @@ impl ReceiveSide {
     pub fn end_with_process<L: Carry>(&self, lane: &L, side: Side) {
         let ending = presence::ending(self.route.taken());
         lane.post(word::PRESENCE, presence::attached(lane, side) | ending);
-    }
-
-    /// Takes [`ReceiveSide::end_with_process`] back: the process goes on after all.
-    pub fn go_on_with_process<L: Carry>(&self, lane: &L, side: Side) {
-        lane.post(word::PRESENCE, presence::attached(lane, side));
     }
 
     /// True if the peer said that it has the lane. Across a network both ends say so.

@@ -1,8 +1,12 @@
 //! The receiving direction of an end that has a lane: crossings, wakeups and waiting.
 
+use std::sync::atomic::Ordering;
+
 use weft_fabric::{Attention, Lane, Standing, WaitFor};
 
-use crate::common::{Common, Peer, StaleWakeups, peer_rings};
+use crate::common::{Common, Peer, StaleWakeups};
+use crate::medium::peer_rings;
+use crate::record::{self, Found, Record};
 use crate::route::Origin;
 use crate::shadow::Shadow;
 use crate::stream::Side;
@@ -51,6 +55,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// The place of the next bytes. Makes every crossing first that is due.
     #[inline]
     pub fn origin(&mut self) -> Origin {
+        self.common.meet(self.lane);
         if self.has_ended_visibly() {
             self.state.end_resend_request(self.lane);
         }
@@ -93,6 +98,88 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         origin
     }
 
+    /// Takes the record out of the kernel's socket with which the peer went back to TCP, if it is
+    /// next there. True if it was.
+    ///
+    /// Where the next bytes would come from the lane, bytes that are no record are strays.
+    #[cold]
+    pub fn look_for_record(&mut self) -> bool {
+        let on_lane = self.state.on_lane();
+        let may_be = on_lane || self.state.may_meet_record(self.lane);
+        if peer_rings(self.lane) || !may_be || self.state.is_broken() {
+            return false;
+        }
+        let mut seen = [0; record::BYTES];
+        let there = self.shadow.peek(&mut seen);
+        if !on_lane {
+            let is_one =
+                there == record::BYTES && Record::decode(&seen, self.lane.token()).is_some();
+            return is_one && self.take_record(&seen);
+        }
+        match there {
+            0 => false,
+            record::BYTES => self.take_record(&seen),
+            // The rest of it is on its way, unless it is none.
+            some => {
+                let start = seen[..some].len().min(8);
+                let is_part = Record::may_begin(&seen[..start]);
+                if !is_part {
+                    self.meet_strays();
+                }
+                false
+            }
+        }
+    }
+
+    /// Takes the record that `seen` is, or breaks the direction off.
+    fn take_record(&mut self, seen: &[u8; record::BYTES]) -> bool {
+        let Some(record) = Record::decode(seen, self.lane.token()) else {
+            self.meet_strays();
+            return false;
+        };
+        self.state.begin_tcp();
+        let taken = self.shadow.take_wakeups(record::BYTES);
+        self.state.took_wakeups(taken);
+        if taken == record::BYTES {
+            self.state.return_by_record(self.lane, &record);
+            self.common.taken_by_peer.store(record.taken, Ordering::Relaxed);
+        } else {
+            self.state.break_off();
+        }
+        self.shadow.crossed();
+        !self.state.is_broken()
+    }
+
+    #[cold]
+    fn meet_strays(&mut self) {
+        self.state.break_off();
+        self.common.set_peer(Peer::Reset);
+        self.shadow.report_strays();
+    }
+
+    /// How many of `bytes` unread bytes on TCP are data, while [`Receiving::origin`] is there. 0 if
+    /// the caller has to look at the origin again. `None` if there is nothing for it yet.
+    pub fn data_of(&mut self, bytes: usize) -> Option<usize> {
+        let data = self.state.data_of(self.lane, bytes);
+        if data == 0 || !self.state.may_meet_record(self.lane) {
+            return Some(data);
+        }
+        let mut seen = vec![0; data + record::BYTES];
+        let there = self.shadow.peek(&mut seen);
+        match Record::find(&seen[..there], self.lane.token()) {
+            Found::Nothing => Some(data),
+            Found::At(0) => {
+                let whole = seen.first_chunk().filter(|_| there >= record::BYTES);
+                whole.copied().map(|whole| {
+                    self.take_record(&whole);
+                    0
+                })
+            }
+            Found::Perhaps(0) => None,
+            Found::At(at) | Found::Perhaps(at) => Some(data.min(at)),
+        }
+    }
+
     /// How many wakeups lie unread in the kernel's socket. If strays lie there, the call breaks the
     /// direction off and returns 0. A process without weft that holds the peer's socket wrote them,
     /// and their place in the stream is unknown.
@@ -125,7 +212,8 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
 
     /// Takes up to `most` wakeups out of the kernel's socket and returns how many it took.
     pub fn take_wakeups(&mut self, most: usize) -> usize {
-        let wakeups = self.unread_wakeups().min(most);
+        // Across a network no wakeups come, but bytes that were read on the lane and came again.
+        let wakeups = if peer_rings(self.lane) { self.unread_wakeups().min(most) } else { most };
         if wakeups == 0 {
             return 0;
         }
@@ -169,6 +257,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// False if some wakeups are still on their way.
     pub fn drain_all(&mut self) -> bool {
         match self.origin() {
+            _ if !peer_rings(self.lane) => return true,
             Origin::Lane => {}
             Origin::Wakeups(_) => return false,
             Origin::Tcp { .. } | Origin::Return => return true,
@@ -239,21 +328,18 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         }
     }
 
-    /// The same across a network, where the lane alone tells. If the peer said neither goodbye nor
-    /// that its process ends, it is not known that all of its bytes arrived. So this is no end but
-    /// a reset.
+    /// The same across a network. A lane that is over is no end: the peer goes on over TCP. If its
+    /// kernel has ended the connection without a record, the peer was killed, and it is not known
+    /// that all of its bytes arrived. So this is a reset.
     #[cold]
     fn found_empty_far(&mut self) -> Empty {
+        // These looks come before the next one: a peer that ends in order sends its record first.
+        let ended = self.common.peer() != Peer::Alive;
         let is_over = self.lane.is_over();
-        if is_over {
-            self.state.end_resend_request(self.lane);
-        }
         // By now all that the peer sent before the lane ended is visible.
-        if self.state.readable(self.lane) {
+        if self.look_for_record() || self.state.readable(self.lane) {
             Empty::LookAgain
-        } else if is_over && ReceiveSide::peer_ends_with_process(self.lane) {
-            Empty::PeerDied
-        } else if is_over {
+        } else if is_over && ended {
             self.common.set_peer(Peer::Reset);
             Empty::Broken
         } else {
@@ -264,6 +350,15 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// The next step of a reader that found no data on TCP but the end of the connection, which the
     /// kernel told. [`Empty::PeerDied`] means that the kernel's word stands.
     pub fn after_end_of_tcp(&mut self) -> Empty {
+        if self.state.is_owed_bytes() {
+            // The peer was killed before its kernel had all that the lane did not bring.
+            self.common.set_peer(Peer::Reset);
+            return Empty::Broken;
+        }
+        let is_all_on_tcp = !self.state.on_lane() && !self.common.has_met();
+        if !peer_rings(self.lane) && (self.state.stays_on_tcp() || is_all_on_tcp) {
+            return Empty::PeerDied;
+        }
         // These looks come first: what the peer did before its goodbye is then visible.
         let knows_end = ReceiveSide::end_is_visible(self.lane);
         let has_all = ReceiveSide::peer_closed(self.lane).is_some()
@@ -296,7 +391,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     #[inline(always)]
     pub fn readable(&mut self, shut: bool) -> Option<bool> {
         loop {
-            let ends = shut || self.has_ended_visibly() || self.lane.is_over();
+            let ends = shut || self.has_ended_visibly();
             match self.origin() {
                 Origin::Lane => {}
                 // Wakeups lie before the data on TCP, so the kernel would report one of them.
@@ -304,6 +399,9 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
                 Origin::Tcp { .. } | Origin::Return => return None,
             }
             let readable = self.state.readable(self.lane);
+            if !readable && self.look_for_record() {
+                continue;
+            }
             // The peer may just have left for TCP, where there may be no data.
             if !readable || self.state.origin(self.lane) != Origin::Return {
                 return Some(ends || readable);
@@ -328,13 +426,37 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// True if no data lies on the lane and no wakeup in the kernel's socket, and none will come.
     /// The end must have requested a resend: the peer then resends what it writes to the lane
     /// before it sees that. It can be killed before it resends the bytes that lie there already.
+    ///
+    /// Across a network the peer's record still comes.
     pub fn has_no_use_for_lane(&mut self) -> bool {
-        // This comes first, so that no wakeup follows that the looks below would miss.
-        self.drain_all() && self.origin() == Origin::Lane && !self.state.has_unread(self.lane)
+        // The drain comes first, so that no wakeup follows that the looks behind it would miss.
+        peer_rings(self.lane)
+            && self.drain_all()
+            && self.origin() == Origin::Lane
+            && !self.state.has_unread(self.lane)
+    }
+
+    /// The same across a network, where the peer's record says that it follows.
+    fn is_followed_far(&mut self, side: Side) -> Followed {
+        let called = SendSide::peer_left(self.lane);
+        self.look_for_record();
+        let is_on_tcp = self.origin() == Origin::Tcp { at_most: None };
+        // A peer that did not have the lane when it left writes no record.
+        let was_never_there = !SendSide::peer_attached(self.lane, side);
+        if is_on_tcp && (self.state.stays_on_tcp() || called && was_never_there) {
+            Followed::Yes
+        } else if self.state.is_broken() {
+            Followed::Never
+        } else {
+            Followed::NotYet
+        }
     }
 
     /// How far the peer has followed this end, which left for good.
     pub fn is_followed(&mut self, side: Side) -> Followed {
+        if !peer_rings(self.lane) {
+            return self.is_followed_far(side);
+        }
         // This look comes first: a peer that leaves for good has posted its last boundary before.
         let called = SendSide::peer_left(self.lane);
         match self.origin() {

@@ -14,6 +14,7 @@
 use weft_fabric::Carry;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::record::Record;
 use crate::state::{Count, State, Stored};
 
 /// Numbers of the control words. Each end posts all of them to its peer.
@@ -43,6 +44,8 @@ pub(crate) mod word {
     pub const RESEND_REQUEST: usize = 10;
     /// 1 if this end, as a writer, resends the requested bytes behind its next boundary to TCP.
     pub const RESENT: usize = 11;
+    /// Across a network, where nobody requests a resend: see [`super::acquaintance`].
+    pub const ACQUAINTANCE: usize = 8;
 }
 
 /// The place where a reader stopped for good. The peer sends the bytes behind it again over TCP.
@@ -98,7 +101,7 @@ pub(crate) mod presence {
     /// The bits by which an end of the given side says that it has the lane. On one host the
     /// accepting end made it, and says nothing.
     pub fn attached<L: weft_fabric::Carry>(lane: &L, side: crate::Side) -> u64 {
-        let says_so = side == crate::Side::Connected || !crate::common::peer_rings(lane);
+        let says_so = side == crate::Side::Connected || !crate::medium::peer_rings(lane);
         if says_so { ATTACHED } else { 0 }
     }
 
@@ -112,6 +115,19 @@ pub(crate) mod presence {
         let said = lane.posted(super::word::PRESENCE);
         (said & ENDING != 0).then_some(said >> BITS)
     }
+}
+
+/// Values of [`word::ACQUAINTANCE`], which two ends across a network post one after the other.
+///
+/// An end goes to the lane only when its peer says [`IS_MUTUAL`](acquaintance::IS_MUTUAL). So a
+/// peer that did not say that yet, and is told an end by the kernel, has all bytes: nothing went
+/// over the lane. And a peer that said it knows that an end in order would have written a record
+/// ([`crate::record`]).
+pub(crate) mod acquaintance {
+    /// The end has seen that the other one has the lane.
+    pub const KNOWS: u64 = 1;
+    /// The end has seen that the other one knows that it has the lane.
+    pub const IS_MUTUAL: u64 = 2;
 }
 
 /// How long an end leaves the lane.
@@ -296,6 +312,25 @@ impl Outward {
         true
     }
 
+    /// Crosses to TCP across a network, where a record on TCP says so. False if it cannot, since a
+    /// count is uncertain.
+    pub fn go_to_tcp_by_record(&mut self) -> bool {
+        assert!(self.on_lane(), "it is there");
+        let may = self.is_certain();
+        self.crossings = self.crossings.wrapping_add(u64::from(may));
+        may
+    }
+
+    /// Tells the peer in the lane, too, that the direction is on TCP, once the record is out.
+    pub fn told_by_record<L: Carry>(&self, lane: &L) {
+        self.post(lane);
+    }
+
+    /// Crossings so far, as a record has them.
+    pub fn crossings(&self) -> u32 {
+        u32::try_from(self.crossings & u64::from(u32::MAX)).expect("32 bits")
+    }
+
     /// Crosses to TCP behind `messages` messages.
     pub fn go_to_tcp<L: Carry>(&mut self, lane: &L, messages: u64) {
         assert!(self.on_lane(), "it is there");
@@ -317,12 +352,45 @@ pub(crate) struct Inward {
     crossings: u64,
     /// Bytes taken from TCP, data and wakeups.
     taken: u64,
-    /// Bytes on TCP up to this position are wakeups.
+    /// Bytes on TCP up to this position are wakeups, or across a network bytes that the reader had
+    /// taken from the lane before they were sent again.
     skip_to: u64,
     count: Stored<Count>,
+    /// Not 0 since a record said that the direction does not come to the lane again.
+    is_last: u64,
+    /// Bytes up to this position are promised by a record: an end before it is none in order.
+    promised_to: u64,
 }
 
 impl Inward {
+    /// True if a record promised bytes that the reader has not taken.
+    pub const fn is_owed(&self) -> bool {
+        self.taken < self.promised_to
+    }
+
+    /// True if a record said that the direction stays on TCP.
+    #[inline]
+    pub const fn stays_on_tcp(&self) -> bool {
+        self.is_last != 0
+    }
+
+    /// Crosses to TCP behind a record that was taken. `skip` bytes behind it are not for the
+    /// reader. False if the crossing cannot be.
+    pub fn cross_by_record<L: Carry>(&mut self, lane: &L, record: &Record, skip: u64) -> bool {
+        let Record { crossings, again, is_last, .. } = *record;
+        // The writer may have crossed to the lane and back, of which the reader did not hear.
+        let on = u64::from(crossings).checked_sub(self.crossings);
+        if !crossings.is_multiple_of(2) || on.is_none_or(|on| on > 2) {
+            return false;
+        }
+        self.crossings = crossings.into();
+        self.skip_to = self.taken.wrapping_add(skip);
+        self.promised_to = self.taken.wrapping_add(again.into());
+        self.is_last = u64::from(is_last);
+        lane.post(word::PASSED, self.crossings);
+        true
+    }
+
     #[inline]
     pub const fn on_lane(&self) -> bool {
         self.crossings & 1 == 1
@@ -353,6 +421,8 @@ impl Inward {
     pub fn forget_lane(&mut self) {
         self.crossings = 0;
         self.skip_to = 0;
+        self.promised_to = 0;
+        self.is_last = 0;
     }
 
     /// True if the writer has posted a boundary that the reader has not crossed.
@@ -362,7 +432,11 @@ impl Inward {
 
     /// True if the `messages` messages read so far are all that lie before a boundary to TCP.
     pub fn is_at_return<L: Carry>(&self, lane: &L, messages: u64) -> bool {
-        self.on_lane() && self.has_boundary(lane) && lane.posted(word::TO_TCP_MESSAGES) <= messages
+        // Across a network a record tells it.
+        crate::medium::peer_rings(lane)
+            && self.on_lane()
+            && self.has_boundary(lane)
+            && lane.posted(word::TO_TCP_MESSAGES) <= messages
     }
 
     /// True if the writer went to the lane and came back without a wakeup on TCP in between, and
@@ -388,7 +462,7 @@ impl Inward {
         if self.taken < self.skip_to {
             return Origin::Wakeups(self.skip_to - self.taken);
         }
-        if !self.has_boundary(lane) {
+        if self.stays_on_tcp() || !self.has_boundary(lane) {
             return Origin::Tcp { at_most: None };
         }
         match lane.posted(word::TO_LANE).saturating_sub(self.taken) {
@@ -403,7 +477,7 @@ impl Inward {
 
     /// How many of `seen` unread bytes on TCP are data, while the reader is on TCP.
     pub fn data_of<L: Carry>(&self, lane: &L, seen: usize) -> usize {
-        if !self.has_boundary(lane) {
+        if self.stays_on_tcp() || !self.has_boundary(lane) {
             return seen;
         }
         let left = lane.posted(word::TO_LANE).saturating_sub(self.taken);

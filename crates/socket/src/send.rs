@@ -7,8 +7,9 @@
 use weft_fabric::{Carry, Lane, SendCursor, WaitFor};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::common::peer_rings;
-use crate::route::{Leave, Outward, PeerRoute, ResendRequest, presence, word};
+use crate::medium::peer_rings;
+use crate::record::{self, Record};
+use crate::route::{Leave, Outward, PeerRoute, ResendRequest, acquaintance, presence, word};
 use crate::state::{SendState, Stored, UnreadByPeer};
 use crate::stream::{CHUNK_BYTES_MAX, Limits, Side, WriteError, Written, closed, tag};
 
@@ -24,6 +25,44 @@ pub struct SendSide {
     send_buffer: u64,
     state: Stored<SendState>,
     unread: Stored<UnreadByPeer>,
+    /// Bytes of the stream that were sent on lanes, whether or not they were sent again over TCP.
+    stream: u64,
+    returning: Returning,
+}
+
+/// The record of a direction that goes back to TCP across a network, and the bytes behind it.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
+#[repr(C)]
+struct Returning {
+    /// The first bytes that the peer may not have taken.
+    place: Place,
+    /// How many bytes the record and those behind it are. 0 while there is nothing to send.
+    length: u64,
+    /// How many of them TCP took.
+    gone: u64,
+    /// Not 0 if the direction does not come to the lane again.
+    is_last: u64,
+    /// Not 0 if the peer is not known to have followed to the lane. It then looks for the record
+    /// among data, and must not see a part of it.
+    is_alone: u64,
+    /// What the record says of the messages that this end has taken.
+    taken: u64,
+}
+
+/// A place in what was sent on the lane.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
+#[repr(C)]
+struct Place {
+    messages: u64,
+    bytes: u64,
+    chunk_left: u64,
+}
+
+impl From<Place> for ResendRequest {
+    fn from(place: Place) -> Self {
+        let Place { messages, bytes, chunk_left } = place;
+        Self { messages, bytes, offset: 0, chunk_left }
+    }
 }
 
 impl SendSide {
@@ -68,6 +107,8 @@ impl SendSide {
     fn cross<L: Carry>(&mut self, lane: &L, side: Side) -> bool {
         // A peer that ended on TCP sends no wakeups. A peer that left for good reads no lane.
         let may = self.state.get() == SendState::Open
+            && !self.is_returning()
+            && self.returning.is_last == 0
             && Self::peer_attached(lane, side)
             && !PeerRoute::ended_on_tcp(lane)
             && !PeerRoute::of(lane).leaves_for_good()
@@ -75,9 +116,14 @@ impl SendSide {
             && self.route.may_cross(lane)
             // Until something has landed there, a lane over a network may refuse all, and a
             // program that does not wait would be told of a full buffer.
-            && (peer_rings(lane) || lane.has_landed());
+            && (peer_rings(lane)
+                || lane.posted(word::ACQUAINTANCE) == acquaintance::IS_MUTUAL
+                    && lane.has_landed());
         if may {
             self.route.go_to_lane(lane);
+            if !peer_rings(lane) {
+                self.unread.set(UnreadByPeer::OnLane);
+            }
         }
         may
     }
@@ -89,10 +135,15 @@ impl SendSide {
         self.route.on_lane()
     }
 
+    /// True if the peer knows where this direction is: on TCP from the beginning, or on the lane.
+    pub(crate) fn is_followed<L: Carry>(&self, lane: &L) -> bool {
+        !self.on_lane() || self.route.is_followed(lane)
+    }
+
     /// True if this direction went back to TCP for good.
     #[must_use]
     pub fn is_back_for_good(&self) -> bool {
-        !self.on_lane() && self.route.leaves(Leave::ForGood)
+        !self.on_lane() && !self.is_returning() && self.route.leaves(Leave::ForGood)
     }
 
     /// True if this direction needs the lane no more, so that another lane may follow. False after
@@ -100,6 +151,7 @@ impl SendSide {
     #[must_use]
     pub fn has_given_back(&self) -> bool {
         !self.on_lane()
+            && !self.is_returning()
             && self.state.get() == SendState::Open
             && self.route.is_for_good()
             && !self.route.leaves(Leave::ForGood)
@@ -115,6 +167,7 @@ impl SendSide {
         }
         self.cursor = SendCursor::default();
         self.unread.set(UnreadByPeer::OnLane);
+        self.returning = Returning::default();
         self.route.forget_lane();
     }
 
@@ -183,16 +236,10 @@ impl SendSide {
     /// for its wakeups. `None` if the end cannot leave. `Some(true)` if the peer waits already: the
     /// caller must ring it before [`SendSide::return_to_tcp`].
     ///
-    /// Across a network an end cannot leave before the boundary to the lane is visible at the peer.
-    /// Data that it sent over TCP behind that boundary could come before the boundary, and the peer
-    /// would take them for those before it. The words of this end are rung when it may try again.
+    /// Across a network [`SendSide::begin_return`] takes its place.
     pub fn leave<L: Lane>(&mut self, lane: &L, side: Side, how: Leave) -> Option<bool> {
-        if peer_rings(lane) {
-            // This end can ring only while its direction is on the lane.
-            self.switch(lane, side);
-        } else if !self.may_leave(lane) {
-            return None;
-        }
+        // This end can ring only while its direction is on the lane.
+        self.switch(lane, side);
         if self.state.get() == SendState::Broken || !self.route.begin_leaving(lane, how) {
             return None;
         }
@@ -202,11 +249,177 @@ impl SendSide {
         Some(self.on_lane() && (lane.must_ring(WaitFor::Room) || lane.must_ring(WaitFor::Data)))
     }
 
-    /// True if this end can leave the lane now, as far as the boundary to the lane is concerned:
-    /// see [`SendSide::leave`]. An end that requests a resend asks before, since its peer answers
-    /// only an end that leaves.
-    pub fn may_leave<L: Carry>(&self, lane: &L) -> bool {
-        peer_rings(lane) || !self.on_lane() || lane.has_landed()
+    /// Begins to go back to TCP across a network. `how` says for how long, and `None` that this
+    /// direction alone goes back, for good. True if the direction is on TCP, or was there:
+    /// [`SendSide::next_of_return`] then gives what must go over TCP before anything else. False if
+    /// it cannot go.
+    ///
+    /// The peer is told by a record on TCP, since the lane may be lost. All bytes follow that it is
+    /// not known to have taken.
+    ///
+    /// `taken` is what [`crate::ReceiveSide::taken`] told, or 0.
+    pub fn begin_return<L: Carry>(
+        &mut self,
+        lane: &L,
+        side: Side,
+        how: Option<Leave>,
+        taken: u64,
+    ) -> bool {
+        let is_broken = self.state.get() == SendState::Broken;
+        let is_last = how != Some(Leave::ForNow);
+        if is_broken || how.is_some_and(|how| !self.route.begin_leaving(lane, how)) {
+            return false;
+        }
+        if self.on_lane() {
+            // A peer that the lane does not tell of takes no more of it: so the place stays.
+            let Some((place, again)) = self.first_unread(lane) else { return false };
+            let is_alone = u64::from(!self.route.is_followed(lane));
+            if !self.route.go_to_tcp_by_record() {
+                return false;
+            }
+            self.unread.set(UnreadByPeer::SentAgain);
+            let length = record::BYTES as u64 + again;
+            let is_last = 0;
+            self.returning = Returning { place, length, gone: 0, is_last, is_alone, taken: 0 };
+        } else if is_last && Self::peer_attached(lane, side) {
+            self.tell_last();
+        }
+        // A peer that gets the lane later sees there that this end left it.
+        // A record that went out said that the direction may come again: another one follows.
+        if is_last && self.is_returning() && self.returning.gone == 0 {
+            self.returning.is_last = 1;
+        }
+        if self.returning.gone == 0 {
+            self.returning.taken = taken;
+        }
+        true
+    }
+
+    /// True while a record, or bytes behind it, have to go over TCP.
+    #[inline]
+    #[must_use]
+    pub const fn is_returning(&self) -> bool {
+        self.returning.length != 0
+    }
+
+    /// True if the record must wait until the peer's kernel has all that went over TCP before it.
+    /// The peer then sees the record as a whole or not at all.
+    #[must_use]
+    pub const fn must_be_alone(&self) -> bool {
+        self.returning.is_alone != 0 && self.returning.gone == 0
+    }
+
+    /// The record goes out beside other bytes.
+    pub fn need_not_be_alone(&mut self) {
+        self.returning.is_alone = 0;
+    }
+
+    /// The bytes that must go over TCP next. `None` if the lane does not
+    /// have them.
+    pub fn next_of_return<L: Carry>(&self, lane: &L) -> Option<Vec<u8>> {
+        let Returning { place, length, gone, is_last, taken, .. } = self.returning;
+        let again = self.behind(lane, place.into())?;
+        let mut bytes = Record {
+            lane: lane.token(),
+            sent: self.stream,
+            messages: self.cursor.messages,
+            bytes: self.cursor.bytes,
+            again: u32::try_from(again.len()).ok()?,
+            crossings: self.route.crossings(),
+            is_last: is_last != 0,
+            taken,
+        }
+        .encode()
+        .to_vec();
+        bytes.extend(again);
+        (bytes.len() as u64 == length && gone <= length).then(|| {
+            bytes.drain(..usize::try_from(gone).unwrap_or(usize::MAX));
+            bytes
+        })
+    }
+
+    /// TCP took `bytes` of [`SendSide::next_of_return`].
+    pub fn sent_of_return<L: Carry>(&mut self, lane: &L, bytes: usize) {
+        self.returning.gone = self.returning.gone.saturating_add(bytes as u64);
+        if self.returning.gone < self.returning.length {
+            return;
+        }
+        let is_last = self.returning.is_last;
+        self.returning = Returning { is_last, ..Returning::default() };
+        self.route.told_by_record(lane);
+        if self.route.is_for_good() {
+            self.tell_last();
+        }
+    }
+
+    /// A peer that got the lane after this end had left it for good is told so by a record.
+    #[inline]
+    pub fn tell_late_peer<L: Carry>(&mut self, lane: &L, side: Side) {
+        if self.returning.is_last == 0
+            && self.route.is_for_good()
+            && !self.on_lane()
+            && !peer_rings(lane)
+            && Self::peer_attached(lane, side)
+        {
+            self.tell_last();
+        }
+    }
+
+    /// A record without bytes behind it follows, which says that this is for good, unless one did.
+    fn tell_last(&mut self) {
+        if self.returning.is_last != 0 || self.is_returning() {
+            return;
+        }
+        let (messages, bytes) = (self.cursor.messages, self.cursor.bytes);
+        let place = Place { messages, bytes, chunk_left: 0 };
+        let length = record::BYTES as u64;
+        let (gone, is_last, is_alone) = (0, 1, 1);
+        self.returning = Returning { place, length, gone, is_last, is_alone, taken: 0 };
+    }
+
+    /// The first bytes on the lane that the peer is not known to have taken, and how many there
+    /// are. `None` if the lane does not have them any more.
+    fn first_unread<L: Carry>(&mut self, lane: &L) -> Option<(Place, u64)> {
+        lane.slots_free(&mut self.cursor, u64::MAX);
+        lane.sink_free(&mut self.cursor, u64::MAX);
+        let SendCursor { messages: sent, messages_taken, bytes: put, bytes_taken } = self.cursor;
+        if sent.wrapping_sub(messages_taken) > lane.mailbox_depth()
+            || put.wrapping_sub(bytes_taken) > lane.sink_bytes()
+        {
+            return None;
+        }
+        let chunk_of = |message: u64| {
+            let mut payload = [0; 120];
+            let slot = lane.look_back(message, &mut payload)?;
+            let is_chunk = slot.tag == tag::RMA_INFO && slot.length == 4;
+            let [a, b, c, d, ..] = payload;
+            Some(if is_chunk { u64::from(u32::from_le_bytes([a, b, c, d])) } else { 0 })
+        };
+        let behind = (messages_taken..sent)
+            .try_fold(0, |sum: u64, message| sum.checked_add(chunk_of(message)?))?;
+        // Where the bytes of the sink begin that the messages from the first one on announce.
+        let start = put.checked_sub(behind)?;
+        let mut place = Place { messages: messages_taken, bytes: start, chunk_left: 0 };
+        if bytes_taken < start {
+            // All before the message before that one was taken. Of its own bytes, some may not be.
+            let last = if messages_taken == 0 { 0 } else { chunk_of(messages_taken - 1)? };
+            place.bytes = bytes_taken.max(start.checked_sub(last)?);
+            place.chunk_left = start - place.bytes;
+        }
+        // The bytes may be known to be taken before the messages that announce them.
+        let mut ahead = bytes_taken.saturating_sub(start);
+        while ahead > 0 && place.messages < sent {
+            let chunk = chunk_of(place.messages)?;
+            place.messages += 1;
+            let taken = chunk.min(ahead);
+            ahead -= taken;
+            place.bytes += taken;
+            if taken < chunk {
+                place.chunk_left = chunk - taken;
+            }
+        }
+        let again = self.behind(lane, place.into())?.len() as u64;
+        (again <= self.stream).then_some((place, again))
     }
 
     /// Goes on over TCP, after [`SendSide::leave`]. Returns the bytes whose resend the peer
@@ -342,6 +555,7 @@ impl SendSide {
             return Err(WriteError::Full);
         }
         self.lane_bytes = self.lane_bytes.wrapping_add(bytes as u64);
+        self.stream = self.stream.wrapping_add(bytes as u64);
         lane.account(self.lane_bytes);
         Ok(Written { bytes, ring: lane.must_ring(WaitFor::Data) })
     }
@@ -452,6 +666,14 @@ impl SendSide {
         data | (how != closed::WRITING && lane.must_ring(WaitFor::Room))
     }
 
+    /// Ends this direction across a network, where the kernel tells the end, behind all bytes. The
+    /// caller first takes the direction back to TCP.
+    pub fn close_on_tcp(&mut self) {
+        if self.state.get() == SendState::Open {
+            self.state.set(SendState::Shut);
+        }
+    }
+
     fn post_end<L: Carry>(&self, lane: &L, how: u64) {
         lane.post(word::CLOSED, self.cursor.messages.wrapping_add(1) << 2 | how);
     }
@@ -485,6 +707,14 @@ impl SendSide {
     fn break_off(&mut self) -> WriteError {
         self.state.set(SendState::Broken);
         WriteError::Reset
+    }
+
+    /// The peer said at its end that it has taken as many messages, and all bytes of them: see
+    /// [`crate::ReceiveSide::taken`].
+    pub(crate) fn was_taken(&mut self, told: u64) {
+        if told == self.cursor.messages.wrapping_add(1) {
+            self.unread.set(UnreadByPeer::SentAgain);
+        }
     }
 
     /// True while the peer has not taken everything sent on the lane, as far as the lane can tell.

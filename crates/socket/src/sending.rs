@@ -1,13 +1,19 @@
 //! The sending direction of an end that has a lane: wakeups for the peer, and ways back to TCP.
 
-use weft_fabric::{Lane, Standing, WaitFor};
+use std::sync::atomic::Ordering;
 
-use crate::common::{Common, Peer, peer_rings};
+use weft_fabric::{Lane, WaitFor};
+
+use crate::common::{Common, Peer};
+use crate::medium::peer_rings;
 use crate::receiving::Receiving;
 use crate::route::Leave;
 use crate::shadow::Shadow;
 use crate::stream::{Side, closed};
 use crate::{ReceiveSide, SendSide};
+
+/// How often an end waits at its close for a peer that has not followed to the lane yet.
+const FOLLOWS_WITHIN: usize = 10;
 
 /// The sending direction with everything that its rules use. The caller holds its lock.
 #[derive(Debug)]
@@ -52,6 +58,7 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
     /// Moves to the lane if the peer has the lane and will follow. True if the direction is there.
     #[inline]
     pub fn switch(&mut self) -> bool {
+        self.common.meet(self.lane);
         self.state.switch(self.lane, self.side)
     }
 
@@ -66,6 +73,9 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
     /// The peer may have requested a resend of bytes that it did not read on the lane. If the
     /// kernel does not take them, this resets the connection.
     pub fn leave(&mut self, how: Leave) -> bool {
+        if !peer_rings(self.lane) {
+            return self.leave_far(Some(how), 0);
+        }
         let Some(ring) = self.state.leave(self.lane, self.side, how) else { return false };
         if ring {
             self.ring();
@@ -79,6 +89,79 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
             self.shadow.end();
         }
         true
+    }
+
+    /// The same across a network. `None` as [`SendSide::begin_return`].
+    #[cold]
+    fn leave_far(&mut self, how: Option<Leave>, taken: u64) -> bool {
+        let has_left = self.state.begin_return(self.lane, self.side, how, taken);
+        if has_left {
+            self.push();
+        }
+        has_left
+    }
+
+    /// Goes on with what a direction has to send again after it went back to TCP. True if nothing
+    /// of that is left, so that the program's bytes may follow. To be called again until then.
+    #[inline]
+    pub fn push(&mut self) -> bool {
+        self.state.tell_late_peer(self.lane, self.side);
+        !self.state.is_returning() || self.push_more()
+    }
+
+    #[cold]
+    fn push_more(&mut self) -> bool {
+        while self.state.is_returning() {
+            if self.state.must_be_alone() && !self.shadow.is_acknowledged() {
+                return false;
+            }
+            let Some(bytes) = self.state.next_of_return(self.lane) else {
+                self.abort();
+                return true;
+            };
+            self.state.begin_tcp();
+            let sent = self.shadow.send(&bytes);
+            self.state.wrote_tcp(sent.unwrap_or(0));
+            match sent {
+                // The peer is gone, and the program's next call is told so by the kernel.
+                None => self.state.sent_of_return(self.lane, bytes.len()),
+                Some(0) => return false,
+                Some(count) => self.state.sent_of_return(self.lane, count),
+            }
+        }
+        if self.state.is_shut() {
+            self.shadow.end();
+        }
+        true
+    }
+
+    /// Pushes until nothing is left. False if the kernel takes no more for longer than a live peer
+    /// needs.
+    fn push_all(&mut self) -> bool {
+        loop {
+            if self.push() {
+                return true;
+            }
+            if self.state.must_be_alone() {
+                // In an outage this would take its whole time. A peer that sees a part of the
+                // record holds that back, unless it is very short.
+                if !self.shadow.wait_until_acknowledged() {
+                    self.state.need_not_be_alone();
+                }
+            } else if !self.shadow.wait_for_room() {
+                return false;
+            }
+        }
+    }
+
+    /// Goes back to TCP if the lane is over. True if the direction is there.
+    #[inline]
+    pub fn leave_if_over(&mut self) -> bool {
+        let is_over = self.lane.is_over();
+        if is_over && self.state.on_lane() {
+            self.leave(Leave::ForGood);
+        }
+        is_over && !self.state.on_lane()
     }
 
     /// Sends over TCP the bytes that the peer did not read on the lane. The kernel's buffers hold
@@ -105,22 +188,29 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         self.common.set_peer(Peer::Reset);
     }
 
-    /// Resets the connection if the lane is lost with something on it that the peer did not take.
-    /// True if it did. A driver calls it when an armed word was rung, since a program that has sent
-    /// all may never write again.
-    pub fn reset_if_lost(&mut self) -> bool {
-        let is_lost = self.lane.standing() == Standing::Lost
-            && self.state.on_lane()
-            && self.common.peer() != Peer::Reset
-            && self.state.unread_by_peer(self.lane);
-        if is_lost {
-            self.abort();
+    /// Sends over TCP what the peer has not taken from a lane that is over. A driver calls it when
+    /// an armed word was rung, since a program that has sent all may never write again. Where
+    /// nothing is left to send, TCP is left in peace, as without a lane.
+    pub fn rescue(&mut self) {
+        self.state.was_taken(self.common.taken_by_peer.load(Ordering::Relaxed));
+        if self.lane.is_over() && self.state.on_lane() && self.state.unread_by_peer(self.lane) {
+            self.leave(Leave::ForGood);
         }
-        is_lost
+        self.push();
     }
 
     /// Ends the direction in a way of [`closed`], on the lane if possible. True if it was there.
-    pub fn close(&mut self, how: u64) -> bool {
+    ///
+    /// `taken` is what [`crate::ReceiveSide::taken`] told.
+    pub fn close(&mut self, how: u64, taken: u64) -> bool {
+        if !peer_rings(self.lane) && how != closed::RESET {
+            let on_lane = self.state.on_lane();
+            if !self.return_at_end(taken) {
+                self.abort();
+            }
+            self.state.close_on_tcp();
+            return on_lane;
+        }
         let on_lane = self.switch();
         if self.state.close(self.lane, how) {
             self.ring();
@@ -131,6 +221,16 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
     /// Ends the direction and leaves the other one alone. False if the caller must do the kernel's
     /// own half close.
     pub fn shut(&mut self) -> bool {
+        if !peer_rings(self.lane) {
+            self.common.meet_no_more();
+            // A peer that has the lane is told that this direction does not come there any more.
+            if !self.leave_far(None, 0) {
+                self.abort();
+            }
+            self.state.close_on_tcp();
+            // Else the end follows the bytes that have to go before it.
+            return self.state.is_returning();
+        }
         let ring = self.state.shut(self.lane, self.side);
         if ring == Some(true) {
             self.ring();
@@ -138,14 +238,32 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         ring.is_some()
     }
 
+    /// Goes back to TCP for good, as a process does that ends. Its kernel tells the end behind all
+    /// bytes, even if the process is gone by then. False if the direction cannot go back.
+    ///
+    /// The peer is not asked to follow: a record of its own would come to a socket that is closed,
+    /// and be answered with a reset. `taken` as in [`Sending::close`].
+    pub fn return_at_end(&mut self, taken: u64) -> bool {
+        if peer_rings(self.lane) {
+            return true;
+        }
+        self.common.meet_no_more();
+        // A peer that has not followed to the lane looks for the record among the data before it.
+        // While these are on their way, a healthy lane may have it follow first.
+        for _ in 0..FOLLOWS_WITHIN {
+            let is_sure = self.state.is_followed(self.lane) || self.lane.is_over();
+            if is_sure || self.shadow.wait_until_acknowledged() {
+                break;
+            }
+        }
+        self.leave_far(None, taken) && self.push_all()
+    }
+
     /// True if the kernel said that the peer will make no more room. A peer that ended its
     /// direction over TCP may read on. It sends no wakeups, so this end goes to TCP when it finds
     /// no room.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        if self.lane.is_over() {
-            return true;
-        }
         if !ReceiveSide::end_is_visible(self.lane) {
             return false;
         }
@@ -185,5 +303,6 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         self.state.forget_lane();
         receiving.state.forget_lane();
         self.common.forget_wakeups();
+        self.common.forget_peer_of_lane();
     }
 }

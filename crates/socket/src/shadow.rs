@@ -32,8 +32,20 @@ pub trait Shadow {
     /// Looks at the first unread bytes and leaves them there.
     fn look(&self) -> Unread;
 
-    /// Takes up to `count` unread bytes, which are wakeups. Returns how many it took.
+    /// Copies the first unread bytes and leaves them there. Returns how many there are, at most as
+    /// many as `target` has.
+    fn peek(&self, target: &mut [u8]) -> usize;
+
+    /// Takes up to `count` unread bytes, which are wakeups, or no bytes for the program. Returns
+    /// how many it took.
     fn take_wakeups(&self, count: usize) -> usize;
+
+    /// True if the peer's kernel has all bytes that were sent. The driver tries again soon where it
+    /// has not.
+    fn is_acknowledged(&self) -> bool;
+
+    /// Waits until [`Shadow::is_acknowledged`], for less time than a program notices.
+    fn wait_until_acknowledged(&self) -> bool;
 
     /// Sends as many bytes of data as the kernel takes at once. Returns their number, or `None` if
     /// the peer is gone.

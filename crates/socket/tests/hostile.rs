@@ -390,10 +390,19 @@ fn a_lane_that_dies_in_the_middle_of_a_write_panics_nobody() {
         let mut send = SendSide::default();
         assert!(!send.switch(left, Side::Connected), "the other end has not said that it is there");
         prepare(&pair.lanes[0][1], Side::Accepted);
-        while pair.world.step() {
-            pair.carriers.iter().for_each(Carrier::poll);
-        }
-        assert!(send.switch(left, Side::Connected));
+        // Its word 8 says that each end knows of the other.
+        pair.lanes[0][1].post(8, 2);
+        let settle = || {
+            while pair.world.step() {
+                pair.carriers.iter().for_each(Carrier::poll);
+            }
+        };
+        // The first looks find that nothing is known to have landed.
+        let comes = (0..4).any(|_| {
+            settle();
+            send.switch(left, Side::Connected)
+        });
+        assert!(comes);
         let operations = Cell::new(0);
         let before = |_: Option<&ReceiveCursor>| {
             operations.set(operations.get() + 1);

@@ -21,7 +21,7 @@ const LAYOUT: LaneLayout = LaneLayout { slots: 16, sink_bytes: 4096 };
 const SENDER_WORDS: usize = size_of::<SendSide>() / 8;
 const WORDS: usize = SENDER_WORDS + size_of::<ReceiveSide>() / 8;
 /// Indices of the sender's and of the receiver's state among the words of an end.
-const STATES: [usize; 2] = [SENDER_WORDS - 2, WORDS - 1];
+const STATES: [usize; 2] = [SENDER_WORDS - 11, WORDS - 2];
 
 /// One end, with the lane as its process has it.
 struct End {

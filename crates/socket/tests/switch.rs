@@ -77,7 +77,7 @@ fn a_direction_goes_to_the_lane_and_back_as_often_as_it_likes() {
         send.begin_tcp();
         send.wrote_wakeups(1);
         assert_eq!(send.leave(&client, Side::Connected, Leave::ForNow), Some(false));
-        assert!(send.return_to_tcp(&client).is_empty());
+        assert_eq!(send.return_to_tcp(&client), [0_u8; 0]);
         assert!(!send.switch(&client, Side::Connected), "the reader has not come back");
         send.begin_tcp();
         send.wrote_tcp(7);
@@ -111,7 +111,7 @@ fn an_end_that_leaves_rings_who_waits_and_warns_who_would() {
     assert!(!SendSide::peer_can_ring(&server), "wakeups end here");
     send.begin_tcp();
     send.wrote_wakeups(1);
-    assert!(send.return_to_tcp(&client).is_empty());
+    assert_eq!(send.return_to_tcp(&client), [0_u8; 0]);
     assert!(!SendSide::peer_can_ring(&server));
     assert!(!send.rings_for_room(&client, Side::Connected), "it could not ring");
 }
@@ -124,11 +124,11 @@ fn an_end_that_leaves_for_good_calls_the_other_back() {
     assert!(from_server.switch(&server, Side::Accepted));
     assert_eq!(from_server.leave_to_follow(&server), None);
     assert!(from_client.leave(&client, Side::Connected, Leave::ForGood).is_some());
-    assert!(from_client.return_to_tcp(&client).is_empty());
+    assert_eq!(from_client.return_to_tcp(&client), [0_u8; 0]);
     assert!(from_client.is_back_for_good());
     assert_eq!(from_server.leave_to_follow(&server), Some(Leave::ForGood));
     assert!(from_server.leave(&server, Side::Accepted, Leave::ForGood).is_some());
-    assert!(from_server.return_to_tcp(&server).is_empty());
+    assert_eq!(from_server.return_to_tcp(&server), [0_u8; 0]);
     assert!(!from_server.switch(&server, Side::Accepted));
 }
 
@@ -146,7 +146,7 @@ fn a_lane_that_both_ends_give_back_is_followed_by_another() {
     at_server.begin_tcp();
     at_server.took_tcp(2);
     assert!(from_client.leave(&client, Side::Connected, Leave::GivingBack).is_some());
-    assert!(from_client.return_to_tcp(&client).is_empty());
+    assert_eq!(from_client.return_to_tcp(&client), [0_u8; 0]);
     assert!(from_client.has_given_back());
     assert!(!from_client.is_back_for_good(), "only this lane is left for good");
     assert!(!from_client.switch(&client, Side::Connected));
@@ -157,7 +157,7 @@ fn a_lane_that_both_ends_give_back_is_followed_by_another() {
     assert!(at_server.is_given_back(&server));
     assert_eq!(from_server.leave_to_follow(&server), Some(Leave::GivingBack));
     assert!(from_server.leave(&server, Side::Accepted, Leave::GivingBack).is_some());
-    assert!(from_server.return_to_tcp(&server).is_empty());
+    assert_eq!(from_server.return_to_tcp(&server), [0_u8; 0]);
 
     from_client.forget_lane();
     from_server.forget_lane();
@@ -187,7 +187,7 @@ fn who_ended_its_direction_keeps_the_lane() {
     assert!(from_server.shut(&server, Side::Accepted).is_some());
     assert!(from_client.leave(&client, Side::Connected, Leave::GivingBack).is_some());
     assert!(from_server.leave(&server, Side::Accepted, Leave::GivingBack).is_some());
-    assert!(from_server.return_to_tcp(&server).is_empty());
+    assert_eq!(from_server.return_to_tcp(&server), [0_u8; 0]);
     assert!(!from_server.has_given_back(), "another lane would not know of the end");
 }
 
@@ -351,7 +351,7 @@ fn a_reset_by_wakeups_alone_is_told_from_one_by_data() {
     receive.end_with_process(&server, Side::Accepted);
     assert!(send.only_wakeups_unread(&client), "the wakeup came behind all that is unread");
     assert_eq!(send.leave(&client, Side::Connected, Leave::ForNow), Some(false));
-    assert!(send.return_to_tcp(&client).is_empty());
+    assert_eq!(send.return_to_tcp(&client), [0_u8; 0]);
     assert!(!send.only_wakeups_unread(&client), "what follows the wakeup are data");
 }
 

@@ -4,7 +4,8 @@
 //! # Invariants
 //! - Each question ends: with its answer, with the connection, or after [`ANSWER_WITHIN`].
 //! - A broker that is restarted is told of the endpoint, its groups and its peers before anything
-//!   else.
+//!   else. An endpoint that another transport has opened is told of by that one, and this
+//!   connection waits for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -17,8 +18,8 @@ use weft_fabric::{
     ServiceName, Ticket, Vpid,
 };
 use weft_wire::endpoint_control::{
-    AskAllMembers, EndpointControl, Invitation, Invite, Join, Leave, Meet, MembersOf, Met, Open,
-    Part, Port, PortName, Recall, Reply, Secret, flags, status,
+    AskAllMembers, Attach, EndpointControl, Invitation, Invite, Join, Leave, Meet, MembersOf, Met,
+    Open, Part, Port, PortName, Recall, Reply, Secret, flags, status,
 };
 
 /// How often a connection is looked at while the program polls.
@@ -110,12 +111,39 @@ pub(crate) struct Opening {
     pub peers_max: usize,
 }
 
+/// The port of an endpoint that another transport has opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Attaching {
+    /// The endpoint.
+    pub opened: Opened,
+    /// The random number of the endpoint.
+    pub birth: u64,
+    /// The name of the port.
+    pub name: Vec<u8>,
+    /// The messages that fit in its mailbox.
+    pub mailbox_depth: usize,
+}
+
+/// How the broker came to know the endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Entrance {
+    /// This connection opened it, and offers its partition by this name.
+    Opened(Open, Option<ServiceName>),
+    /// Another connection did. The endpoint has this birth.
+    Attached(u64),
+}
+
 /// The broker's knowledge of the endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
     Known,
+    /// It was restarted, and another connection has not opened the endpoint again yet. It is asked
+    /// again at this time.
+    Awaited(Duration),
     /// The broker was restarted, and is told of the endpoint in the request with this ticket.
     Greeting(u32),
+    /// The same where another connection opens the endpoint again.
+    Attaching(u32),
     /// Another endpoint has the address by now.
     Replaced,
 }
@@ -131,9 +159,8 @@ struct Asked {
 pub(crate) struct Directory {
     client: Box<dyn Client>,
     opened: Opened,
-    /// The request that opened the endpoint, for a broker that is restarted.
-    open: Open,
-    offers: Option<ServiceName>,
+    silence: Option<Duration>,
+    entrance: Entrance,
     port: Port,
     /// One bit for each group that was joined.
     joined: u64,
@@ -161,25 +188,46 @@ impl Directory {
         (open.ticket, open.birth, open.vpid) = (1, opening.birth, opening.vpid.0);
         open.peers_max = u16::try_from(opening.peers_max).unwrap_or(u16::MAX);
         let depth = u32::try_from(opening.mailbox_depth).unwrap_or(u32::MAX);
-        let name = PortName::of(&opening.name).ok_or_else(|| OpenError::Provider {
-            reason: format!("its port has a name of {} bytes", opening.name.len()),
-        })?;
+        let name = named(&opening.name)?;
         let opened = calls::open(client.as_mut(), open, opening.partition, &[])?;
         let port = Port { ticket: 2, vpid: opened.address.vpid.0, depth, name };
-        let answer = client.call(port.into(), port.ticket, &[]).map_err(calls::no_broker)?;
-        if !matches!(answer.message, EndpointControl::Reply(reply) if reply.status == status::DONE)
-        {
-            return Err(calls::no_broker(BrokerError::InvalidAnswer));
-        }
         let offers = match opening.partition {
             Partition::Offered(_, name) => Some(name),
             _ => None,
         };
+        Self::told(client, opened, Entrance::Opened(open, offers), port, port.into())
+    }
+
+    /// Says the port of an endpoint that another transport has opened.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn attach(client: Box<dyn Client>, to: &Attaching) -> Result<Self, OpenError> {
+        let name = named(&to.name)?;
+        let depth = u32::try_from(to.mailbox_depth).unwrap_or(u32::MAX);
+        let port = Port { ticket: 2, vpid: to.opened.address.vpid.0, depth, name };
+        let attach = attach_of(to.birth, port);
+        Self::told(client, to.opened, Entrance::Attached(to.birth), port, attach.into())
+    }
+
+    /// Tells the broker of the port by this request.
+    fn told(
+        mut client: Box<dyn Client>,
+        opened: Opened,
+        entrance: Entrance,
+        port: Port,
+        request: EndpointControl,
+    ) -> Result<Self, OpenError> {
+        let answer = client.call(request, port.ticket, &[]).map_err(calls::no_broker)?;
+        let silence_ms = match answer.message {
+            EndpointControl::Reply(reply) if reply.status == status::DONE => reply.second,
+            _ => return Err(calls::no_broker(BrokerError::InvalidAnswer)),
+        };
         Ok(Self {
             client,
             opened,
-            open,
-            offers,
+            silence: (silence_ms > 0).then(|| Duration::from_millis(silence_ms)),
+            entrance,
             port,
             joined: 0,
             standing: Standing::Known,
@@ -196,9 +244,20 @@ impl Directory {
         self.opened
     }
 
+    /// How long a peer may be silent before it is down, if the broker says so.
+    pub const fn silence(&self) -> Option<Duration> {
+        self.silence
+    }
+
     /// See [`Client::wake_by`].
     pub fn wake_by(&mut self, waker: Waker) {
         self.client.wake_by(waker);
+    }
+
+    /// Whether a broker that was restarted has to hear of the endpoint from another connection
+    /// first.
+    pub const fn awaits_other(&self) -> bool {
+        matches!(self.standing, Standing::Awaited(_) | Standing::Attaching(_))
     }
 
     /// A descriptor that is readable when there may be news, while the broker is there.
@@ -225,6 +284,9 @@ impl Directory {
     pub fn ask(&mut self, question: Question, now: Duration) -> Result<u32, String> {
         if self.standing == Standing::Replaced {
             return Err("it does not know this endpoint any more; open a new one".to_owned());
+        }
+        if self.awaits_other() {
+            return Err("the node daemon was started anew; try again".to_owned());
         }
         let ticket = self.next_ticket();
         let vpid = self.opened.address.vpid.0;
@@ -279,10 +341,15 @@ impl Directory {
 
     fn look(&mut self, now: Duration) {
         while let Some(received) = self.client.next() {
-            self.take(received.message);
+            self.take(received.message, now);
         }
         if self.client.reconnected() {
-            self.greet();
+            self.greet(now);
+        }
+        if let Standing::Awaited(again) = self.standing
+            && again <= now
+        {
+            self.greet(now);
         }
         let is_lost = self.client.connection() == Connection::Lost;
         let is_over = |asked: &Asked| is_lost || asked.until <= now;
@@ -301,9 +368,23 @@ impl Directory {
     }
 
     /// Tells a broker that was restarted of the endpoint.
-    fn greet(&mut self) {
+    fn greet(&mut self, now: Duration) {
+        match self.entrance {
+            Entrance::Opened(open, offers) => self.open_again(open, offers),
+            Entrance::Attached(birth) => {
+                let ticket = self.next_ticket();
+                let attach = attach_of(birth, Port { ticket, ..self.port });
+                self.standing = match self.client.start(attach.into(), &[]) {
+                    Ok(()) => Standing::Attaching(ticket),
+                    Err(_) => Standing::Awaited(now + SEEK_EVERY),
+                };
+            }
+        }
+    }
+
+    fn open_again(&mut self, former: Open, offers: Option<ServiceName>) {
         let ticket = self.next_ticket();
-        let partition = match self.offers {
+        let partition = match offers {
             Some(name) => Partition::Offered(self.opened.partition, name),
             None => Partition::Numbered(self.opened.partition),
         };
@@ -311,7 +392,7 @@ impl Directory {
         let vpid = self.opened.address.vpid.0;
         let flags = way.flags | flags::AGAIN | flags::PORT;
         let open = Open { ticket, vpid, flags, ..way };
-        let open = Open { birth: self.open.birth, peers_max: self.open.peers_max, ..open };
+        let open = Open { birth: former.birth, peers_max: former.peers_max, ..open };
         if self.client.start(open.into(), &[]).is_err() {
             return;
         }
@@ -333,7 +414,10 @@ impl Directory {
                 self.news.extend([News::Recall, News::Groups(u64::MAX)]);
             }
             // Another endpoint was faster: this one stays, without the name.
-            Some(status::NAME_TAKEN) if self.offers.take().is_some() => self.greet(),
+            Some(status::NAME_TAKEN) if let Entrance::Opened(open, Some(_)) = self.entrance => {
+                self.entrance = Entrance::Opened(open, None);
+                self.open_again(open, None);
+            }
             Some(_) => {
                 self.standing = Standing::Replaced;
                 self.news.push_back(News::Replaced);
@@ -341,9 +425,23 @@ impl Directory {
         }
     }
 
-    fn take(&mut self, message: EndpointControl) {
+    /// The broker answered the announcement of an endpoint that another connection has opened.
+    fn attached(&mut self, reply: Reply, now: Duration) {
+        let is_same = calls::address_in(reply.first) == self.opened.address;
+        match reply.status {
+            status::DONE if is_same => self.greeted(None),
+            // The other connection is not as far.
+            status::NOT_FOUND => self.standing = Standing::Awaited(now + SEEK_EVERY),
+            _ => self.greeted(Some(reply.status)),
+        }
+    }
+
+    fn take(&mut self, message: EndpointControl, now: Duration) {
         let own = self.opened.address.vpid.0;
         match message {
+            EndpointControl::Reply(reply) if Standing::Attaching(reply.ticket) == self.standing => {
+                self.attached(reply, now);
+            }
             EndpointControl::Reply(reply) if Standing::Greeting(reply.ticket) == self.standing => {
                 self.greeted(Some(reply.status));
             }
@@ -437,6 +535,17 @@ impl Directory {
     }
 }
 
+fn named(name: &[u8]) -> Result<PortName, OpenError> {
+    PortName::of(name).ok_or_else(|| OpenError::Provider {
+        reason: format!("its port has a name of {} bytes", name.len()),
+    })
+}
+
+fn attach_of(birth: u64, port: Port) -> Attach {
+    let Port { ticket, vpid, depth, name } = port;
+    Attach { ticket, vpid, birth, depth, name }
+}
+
 /// Why there is no meeting.
 fn refused(to: EndpointAddress, status: u16, first: u64) -> ConnectError {
     match status {
@@ -446,6 +555,12 @@ fn refused(to: EndpointAddress, status: u16, first: u64) -> ConnectError {
         }
         status::AWAY => ConnectError::Broker {
             reason: format!("node {} is not joined at present; try again later", to.node.0),
+        },
+        status::NO_PORT => ConnectError::Broker {
+            reason: format!(
+                "endpoint {to} opened no port; look there whether libfabric is installed \
+                 (`weft info`), and try again"
+            ),
         },
         _ => BrokerError::InvalidAnswer.into(),
     }

@@ -45,6 +45,12 @@ impl<N: Nic> OfiEndpoint<N> {
         move || shared.upgrade().is_some_and(|shared| shared.lock().engine.is_busy())
     }
 
+    /// How long a peer may be silent before it is reported down.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        self.shared.lock().engine.silence()
+    }
+
     /// Calls `look` with each descriptor of the endpoint. The provider may have further ones, which
     /// it does not tell.
     pub fn each_descriptor(&self, look: &mut dyn FnMut(BorrowedFd<'_>)) {
@@ -72,11 +78,14 @@ impl<N: Nic> Drop for OfiEndpoint<N> {
             return;
         }
         let shared = Arc::clone(&self.shared);
-        station.engine.nic_mut().linger(Box::new(move || {
-            let mut station = shared.lock();
-            station.progress();
-            station.engine.is_drained()
-        }));
+        station.engine.nic_mut().linger(
+            self.shared.thread_holds,
+            Box::new(move || {
+                let mut station = shared.lock();
+                station.progress();
+                station.engine.is_drained()
+            }),
+        );
     }
 }
 
@@ -141,7 +150,7 @@ impl<N: Nic> Endpoint for OfiEndpoint<N> {
         header: MessageHeader,
         parts: &[&[u8]],
     ) -> Result<usize, SendError> {
-        self.shared.lock().send_multicast(group, header, parts)
+        self.shared.lock().send_multicast(group, (header, parts), || Ok(0))
     }
 
     fn join(&mut self, group: Group, context: u64) -> Result<Issued, GroupError> {

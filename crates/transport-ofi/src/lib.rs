@@ -15,6 +15,7 @@
 //! - Nothing that a peer sends is used before it is checked.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod directory;
 mod endpoint;
 mod engine;
@@ -29,6 +30,7 @@ mod transport;
 mod window;
 
 pub use endpoint::OfiEndpoint;
+pub use engine::Board;
 pub use region::OfiRegion;
-pub use transport::{Cards, OfiTransport, Parameters, Ports};
+pub use transport::{Attachment, Cards, OfiTransport, Parameters, Ports};
 pub use window::OfiWindow;

@@ -51,8 +51,11 @@ pub trait Nic: Send {
 
     /// Has `work` called now and then, without the program, until it says that it is over. A card
     /// without a descriptor does so for each of its endpoints.
-    fn linger(&mut self, work: Work);
+    fn linger(&mut self, thread_holds: ThreadHolds, work: Work);
 }
+
+/// Makes the value that a thread of an endpoint keeps while it runs.
+pub type ThreadHolds = fn() -> Box<dyn std::any::Any>;
 
 /// Work that an endpoint that was closed still has to do.
 pub type Work = Box<dyn FnMut() -> bool + Send>;
@@ -163,14 +166,18 @@ impl Nic for PortNic {
         std::thread::sleep(time.min(Duration::from_millis(1)));
     }
 
-    fn linger(&mut self, mut work: Work) {
+    fn linger(&mut self, thread_holds: ThreadHolds, mut work: Work) {
         // Where no thread can be made, what was accepted last is lost, and peers hear of the end
         // from the directory.
         let thread = std::thread::Builder::new().name("weft-ofi-close".into());
         let _ = thread.spawn(move || {
+            let held = thread_holds();
             while !work() {
                 std::thread::sleep(Duration::from_micros(200));
             }
+            // The provider ends with it.
+            drop(work);
+            drop(held);
         });
     }
 }

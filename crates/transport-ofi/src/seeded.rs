@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use weft_libfabric::{Error, Peer, Refused, Registration, Report, Rights, Spot};
 use weft_memory::{CopyMode, Memory};
 
-use crate::nic::{Local, Nic, Work};
+use crate::nic::{Local, Nic, ThreadHolds, Work};
 use crate::transport::Cards;
 
 /// How a network behaves.
@@ -60,6 +60,7 @@ struct Net {
     settings: Settings,
     random: u64,
     now: Duration,
+    is_silent: bool,
     cards: Vec<Card>,
     queue: BinaryHeap<Reverse<(Duration, u64)>>,
     happenings: BTreeMap<u64, Happening>,
@@ -140,6 +141,7 @@ impl SeededNet {
             settings,
             random: settings.seed,
             now: Duration::ZERO,
+            is_silent: false,
             cards: Vec::new(),
             queue: BinaryHeap::new(),
             happenings: BTreeMap::new(),
@@ -147,6 +149,17 @@ impl SeededNet {
             arrivals: BTreeMap::new(),
         };
         Self { inner: Arc::new(Mutex::new(net)), works: Arc::default() }
+    }
+
+    /// No message arrives from now on. Nobody is told.
+    pub fn fall_silent(&self) {
+        self.inner.lock().is_silent = true;
+    }
+
+    /// The time of the network.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.inner.lock().now
     }
 
     /// Lets the next thing happen, or a millisecond pass if there is none, and everybody work.
@@ -356,6 +369,9 @@ impl Nic for SeededNic {
         if net.is_busy() {
             return Err(Refused::Busy);
         }
+        if net.is_silent {
+            return Ok(());
+        }
         let from = self.number;
         let (peer, to) = (to, *net.cards[from].peers.get(&to.0).ok_or(net.wrong())?);
         let time = net.soon();
@@ -445,7 +461,7 @@ impl Nic for SeededNic {
         net.work();
     }
 
-    fn linger(&mut self, work: Work) {
+    fn linger(&mut self, _: ThreadHolds, work: Work) {
         self.net.works.lock().push(work);
     }
 }

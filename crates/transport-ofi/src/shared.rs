@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use weft_fabric::Armed;
 
-use crate::nic::Nic;
+use crate::nic::{Nic, ThreadHolds};
 use crate::station::Station;
 
 /// How long the program may leave the helm before the thread takes it.
@@ -29,9 +29,6 @@ const SLEEP_MAX: Duration = Duration::from_millis(20);
 const LOOKS_BEFORE_SLEEP: usize = 8;
 /// How soon the card is asked again when it had no room.
 const AGAIN_WITHIN: Duration = Duration::from_millis(1);
-
-/// Makes the value that the thread of an endpoint keeps while it runs.
-pub type ThreadHolds = fn() -> Box<dyn std::any::Any>;
 
 /// The state that the program's thread and the endpoint's own share.
 pub(crate) struct Shared<N> {
@@ -49,6 +46,10 @@ pub(crate) struct Shared<N> {
     /// The program sleeps, or has armed, and takes what comes.
     sleeps: AtomicBool,
     stops: AtomicBool,
+    /// Something waits for the program that was handled without it.
+    waits: AtomicBool,
+    /// What each thread of the endpoint keeps.
+    pub(crate) thread_holds: ThreadHolds,
     of_program: Sleeper,
     of_thread: Sleeper,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -97,6 +98,8 @@ impl<N: Nic + 'static> Shared<N> {
             turns: AtomicU64::new(0),
             sleeps: AtomicBool::new(false),
             stops: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
+            thread_holds,
             of_program: Sleeper::default(),
             of_thread: Sleeper::default(),
             thread: Mutex::new(None),
@@ -115,13 +118,17 @@ impl<N: Nic + 'static> Shared<N> {
         } else {
             // The network has it answer peers.
             let own = Arc::downgrade(&shared);
-            shared.lock().engine.nic_mut().linger(Box::new(move || {
-                let Some(shared) = own.upgrade() else { return true };
-                if let Some(mut station) = shared.station.try_lock() {
-                    station.progress();
-                }
-                shared.stops.load(Ordering::Relaxed)
-            }));
+            shared.lock().engine.nic_mut().linger(
+                thread_holds,
+                Box::new(move || {
+                    let Some(shared) = own.upgrade() else { return true };
+                    if let Some(mut station) = shared.station.try_lock() {
+                        station.progress();
+                        shared.note(&station);
+                    }
+                    shared.stops.load(Ordering::Relaxed)
+                }),
+            );
         }
         Ok(shared)
     }
@@ -144,7 +151,20 @@ impl<N: Nic + 'static> Shared<N> {
         }
         let mut station = self.lock();
         station.progress();
+        self.waits.store(false, Ordering::Relaxed);
         station
+    }
+
+    /// Has the program look, if something waits for it.
+    fn note(&self, station: &Station<N>) {
+        if station.engine.has_events() {
+            self.waits.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether something waits for the program that was handled without it.
+    pub fn waits(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// Sleeps until something may have come, at most `time`.
@@ -252,6 +272,7 @@ impl<N: Nic + 'static> Shared<N> {
                 self.look(&mut station);
                 station.progress();
                 let events = station.engine.has_events();
+                self.note(&station);
                 if events && self.sleeps.load(Ordering::Relaxed) {
                     ring(&self.woken);
                 }

@@ -88,6 +88,11 @@ impl<N: Nic> Station<N> {
         self.news.store(true, Ordering::Relaxed);
     }
 
+    /// See [`Directory::awaits_other`].
+    pub fn awaits_other(&self) -> bool {
+        self.directory.as_ref().is_some_and(Directory::awaits_other)
+    }
+
     /// The line to the broker, while there is one.
     pub fn line(&self) -> Option<BorrowedFd<'_>> {
         self.directory.as_ref().and_then(Directory::line)
@@ -311,12 +316,12 @@ impl<N: Nic> Station<N> {
         asked || self.engine.awaits(context)
     }
 
-    /// Sends a message to all other members of a group.
+    /// Sends a message to all other members of a group; see [`Engine::send_to_members`].
     pub fn send_multicast(
         &mut self,
         group: Group,
-        header: MessageHeader,
-        parts: &[&[u8]],
+        (header, parts): (MessageHeader, &[&[u8]]),
+        others: impl FnOnce() -> Result<usize, SendError>,
     ) -> Result<usize, SendError> {
         self.engine.gather(header, parts)?;
         self.take_news(None);
@@ -330,7 +335,7 @@ impl<N: Nic> Station<N> {
             }
             return Err(SendError::WouldBlock);
         };
-        self.engine.send_to_members(group, &members, header, parts)
+        self.engine.send_to_members(group, &members, (header, parts), others)
     }
 
     fn ask_members(&mut self, group: Group) -> Result<(), SendError> {

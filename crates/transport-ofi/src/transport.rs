@@ -6,17 +6,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use weft_broker::{Connector, calls};
-use weft_fabric::{Capabilities, EndpointLimits, EndpointOptions, OpenError, Progress, Transport};
+use weft_broker::Connector;
+use weft_broker::calls::{self, Opened};
+use weft_fabric::{
+    Capabilities, EndpointAddress, EndpointLimits, EndpointOptions, OpenError, PartitionId,
+    Progress, Transport,
+};
 use weft_libfabric::{Error, Library, Offer, Wanted};
 use weft_sync::AdaptiveWait;
 
-use crate::directory::{Directory, Opening};
+use crate::directory::{Attaching, Directory, Opening};
 use crate::endpoint::OfiEndpoint;
 use crate::engine::Engine;
+use crate::nic::ThreadHolds;
 use crate::nic::{Nic, PortNic};
 use crate::packet::BODY_BYTES;
-use crate::shared::{Shared, ThreadHolds, counter, ring};
+use crate::shared::{Shared, counter, ring};
 use crate::station::Station;
 
 /// Makes the cards of a transport.
@@ -62,10 +67,24 @@ impl Cards for Ports {
     }
 }
 
+/// An endpoint that another transport has opened, and that gets a port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attachment {
+    /// Its address.
+    pub address: EndpointAddress,
+    /// Its partition.
+    pub partition: PartitionId,
+    /// The random number that it told the broker.
+    pub birth: u64,
+    /// Its limits.
+    pub limits: EndpointLimits,
+}
+
 /// How endpoints wait, and how long they wait for a silent peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameters {
-    /// A peer of which nothing is heard for so long is reported down.
+    /// A peer of which nothing is heard for so long is reported down, unless the broker says how
+    /// long that is.
     pub silence: Duration,
     /// Looks of a wait before it yields.
     pub spins: u32,
@@ -141,10 +160,7 @@ impl<C: Cards> Transport for OfiTransport<C> {
 
     fn open(&self, options: &EndpointOptions) -> Result<Self::Endpoint, OpenError> {
         let capabilities = self.limited(&options.limits).on_rail(options.rail.as_deref())?;
-        let os = |call| move |errno: Errno| OpenError::Os { call, errno: errno.raw_os_error() };
-        let nic = self.cards.open();
-        let mut nic = nic.map_err(|error| OpenError::Provider { reason: error.to_string() })?;
-        let capabilities = Capabilities { descriptor: nic.descriptor().is_some(), ..capabilities };
+        let mut nic = self.card()?;
         let client = self.broker.client().map_err(calls::no_broker)?;
         let opening = Opening {
             vpid: options.vpid,
@@ -154,7 +170,44 @@ impl<C: Cards> Transport for OfiTransport<C> {
             mailbox_depth: capabilities.mailbox_depth,
             peers_max: capabilities.peers_max,
         };
-        let mut directory = Directory::open(client, &opening)?;
+        let directory = Directory::open(client, &opening)?;
+        self.begin(nic, directory, capabilities)
+    }
+}
+
+impl<C: Cards> OfiTransport<C> {
+    /// Opens the port of an endpoint that another transport has opened. The two have one address,
+    /// and the other one hears of groups, keys and tickets.
+    ///
+    /// # Errors
+    /// [`OpenError`] when there is no port, or the broker does not know the endpoint.
+    pub fn attach(&self, to: &Attachment) -> Result<OfiEndpoint<C::Nic>, OpenError> {
+        let capabilities = self.limited(&to.limits);
+        let nic = self.card()?;
+        let client = self.broker.client().map_err(calls::no_broker)?;
+        let attaching = Attaching {
+            opened: Opened { address: to.address, partition: to.partition, host: None },
+            birth: to.birth,
+            name: nic.name().to_vec(),
+            mailbox_depth: capabilities.mailbox_depth,
+        };
+        let directory = Directory::attach(client, &attaching)?;
+        self.begin(nic, directory, capabilities)
+    }
+
+    fn card(&self) -> Result<C::Nic, OpenError> {
+        self.cards.open().map_err(|error| OpenError::Provider { reason: error.to_string() })
+    }
+
+    /// The endpoint that the broker knows.
+    fn begin(
+        &self,
+        nic: C::Nic,
+        mut directory: Directory,
+        capabilities: Capabilities,
+    ) -> Result<OfiEndpoint<C::Nic>, OpenError> {
+        let os = |call| move |errno: Errno| OpenError::Os { call, errno: errno.raw_os_error() };
+        let capabilities = Capabilities { descriptor: nic.descriptor().is_some(), ..capabilities };
         let opened = directory.opened();
         let counters = [counter().map_err(os("eventfd"))?, counter().map_err(os("eventfd"))?];
         let copy = |file: &OwnedFd| {
@@ -172,6 +225,7 @@ impl<C: Cards> Transport for OfiTransport<C> {
             wakers.iter().for_each(ring);
         }));
         let Parameters { silence, spins, yields } = self.parameters;
+        let silence = directory.silence().unwrap_or(silence);
         let engine = Engine::new(nic, opened.address, capabilities.clone(), silence);
         let station = Station::new(engine, directory, news);
         let shared = Shared::new(station, counters, self.thread_holds);

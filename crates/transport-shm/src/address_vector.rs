@@ -1,8 +1,8 @@
 //! The peers of an endpoint: one table slot for each VPID, and the state of each living peer.
 //!
 //! A handle holds the VPID in the low 12 bits. The bits above count the handles given out for that
-//! VPID, this one included. A look-up is therefore an index and a comparison, and the handle of a
-//! dead peer never names its successor.
+//! VPID, this one included; the highest is not used. A look-up is therefore an index and a
+//! comparison, and the handle of a dead peer never names its successor.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -170,7 +170,8 @@ pub struct AddressVector {
 }
 
 const VPID_BITS: u32 = VPIDS_MAX.trailing_zeros();
-const ISSUED_MAX: u32 = u32::MAX >> VPID_BITS;
+/// The highest bit of a handle is left to those who tell handles of several transports apart.
+const ISSUED_MAX: u32 = u32::MAX >> 1 >> VPID_BITS;
 
 fn split(handle: Peer) -> (usize, u32) {
     ((handle.0 & (u32::from(VPIDS_MAX) - 1)) as usize, handle.0 >> VPID_BITS)

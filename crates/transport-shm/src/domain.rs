@@ -14,6 +14,7 @@ use weft_wire::endpoint_control::{Close, Open, flags};
 
 use crate::address_vector::AddressVector;
 use crate::attr::Parameters;
+use crate::beside::Beside;
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
 use crate::endpoint::ShmEndpoint;
@@ -35,6 +36,7 @@ pub struct ShmTransport {
     broker: Arc<dyn Connector>,
     parameters: Parameters,
     capabilities: Capabilities,
+    beside: Beside,
 }
 
 impl std::fmt::Debug for ShmTransport {
@@ -47,7 +49,15 @@ impl ShmTransport {
     /// A transport whose endpoints are registered at `broker`.
     #[must_use]
     pub fn new(broker: Arc<dyn Connector>, parameters: Parameters) -> Self {
-        Self { broker, parameters, capabilities: parameters.capabilities() }
+        let capabilities = parameters.capabilities();
+        Self { broker, parameters, capabilities, beside: Beside::Nothing }
+    }
+
+    /// The same. The broker is told that each endpoint opens a port of a network when one is wanted
+    /// ([`ShmEndpoint::port_is_wanted`]).
+    #[must_use]
+    pub fn with_ports_later(self) -> Self {
+        Self { beside: Beside::Later, ..self }
     }
 }
 
@@ -73,7 +83,7 @@ impl Transport for ShmTransport {
         let birth = sys::random();
         let mut open = way_into(options.partition);
         (open.ticket, open.birth, open.vpid) = (1, birth, options.vpid.0);
-        describe(&mut open, full_fences, &capabilities);
+        describe(&mut open, full_fences, self.beside, &capabilities);
         let files = [doorbell_file.as_fd(), registers_file.as_fd(), doorbell.wakeup()];
         let Opened { address, partition, host } =
             calls::open(client.as_mut(), open, options.partition, &files)?;
@@ -104,6 +114,8 @@ impl Transport for ShmTransport {
             host,
             offers,
             birth,
+            beside: self.beside,
+            peers_elsewhere: 0,
             full_fences,
             doorbell,
             doorbell_file,
@@ -154,7 +166,15 @@ fn no_memory(error: SegmentError) -> OpenError {
 }
 
 /// Adds what the broker tells peers of the endpoint, or bounds for it.
-pub(crate) fn describe(open: &mut Open, full_fences: bool, capabilities: &Capabilities) {
+pub(crate) fn describe(
+    open: &mut Open,
+    full_fences: bool,
+    beside: Beside,
+    capabilities: &Capabilities,
+) {
+    if beside != Beside::Nothing {
+        open.flags |= flags::PORT_LATER;
+    }
     if full_fences {
         open.flags |= flags::FULL_FENCES;
     }

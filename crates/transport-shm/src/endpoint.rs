@@ -14,6 +14,7 @@
 //! | `rma`, `atomic` | one-sided operations on memory that is mapped |
 //! | `ways` | one-sided operations on memory that peers have in place |
 //! | `progress` | polling, waiting, sleeping |
+//! | `beside` | a port of a network beside the memory |
 //! | `descriptors` | which descriptors it keeps |
 //!
 //! # Invariants
@@ -39,6 +40,7 @@ use weft_sync::AdaptiveWait;
 
 use crate::address_vector::{AddressVector, Lost, PeerState};
 use crate::attr::Parameters;
+use crate::beside::Beside;
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
 use crate::greeting::Greeting;
@@ -75,6 +77,10 @@ pub struct ShmEndpoint {
     /// The name by which this endpoint offers its partition.
     pub(crate) offers: Option<ServiceName>,
     pub(crate) birth: u64,
+    /// The port that the endpoint may have beside its memory.
+    pub(crate) beside: Beside,
+    /// Peers that a port beside the memory has.
+    pub(crate) peers_elsewhere: usize,
     /// This process lacks the asymmetric fence.
     pub(crate) full_fences: bool,
     pub(crate) doorbell: Arc<Doorbell>,

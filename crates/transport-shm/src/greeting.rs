@@ -109,7 +109,7 @@ impl ShmEndpoint {
         let mut open = way_into(partition);
         open.flags |= flags::AGAIN;
         (open.ticket, open.vpid, open.birth) = (ticket, own, self.birth);
-        describe(&mut open, self.full_fences, &self.capabilities);
+        describe(&mut open, self.full_fences, self.beside, &self.capabilities);
         let files =
             [self.doorbell_file.as_fd(), self.registers_file.as_fd(), self.doorbell.wakeup()];
         if self.client.start(open.into(), &files).is_err() {

@@ -40,6 +40,8 @@ mod attr;
 #[cfg(not(loom))]
 mod bell;
 #[cfg(not(loom))]
+mod beside;
+#[cfg(not(loom))]
 mod completion;
 #[cfg(not(loom))]
 mod descriptors;
@@ -117,6 +119,8 @@ mod window;
 pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX, WayInPlace};
 #[cfg(not(loom))]
 pub use bell::{local_broker, open_bell};
+#[cfg(not(loom))]
+pub use beside::ShmBoard;
 #[cfg(not(loom))]
 pub use domain::ShmTransport;
 #[cfg(not(loom))]

@@ -187,7 +187,8 @@ impl ShmEndpoint {
 
     /// Makes the descriptor readable, if the program may sleep on it and something can be polled.
     fn stir(&mut self) {
-        let has_events = self.unread || self.requests.has_ended() || !self.leaving.is_empty();
+        let asks = self.unread || self.port_is_wanted();
+        let has_events = asks || self.requests.has_ended() || !self.leaving.is_empty();
         if self.armed && (has_events || self.groups.wait() && self.groups_with_room() != 0) {
             sys::ring(self.doorbell.wakeup());
         }
@@ -214,6 +215,7 @@ impl ShmEndpoint {
                 self.members_named(members.ticket, &members.vpids);
             }
             EndpointControl::GroupsChanged(changed) => self.groups_changed(changed.groups),
+            EndpointControl::PortWanted(_) => self.want_port(),
             _ => {}
         }
     }
@@ -439,7 +441,7 @@ impl ShmEndpoint {
     /// Checks that there is room for one more peer.
     pub(crate) fn check_peers(&self) -> Result<(), ConnectError> {
         let maximum = self.capabilities.peers_max;
-        let is_full = self.peers.iter().count() >= maximum;
+        let is_full = self.peers_here() + self.peers_elsewhere >= maximum;
         if is_full { Err(ConnectError::Exhausted { maximum }) } else { Ok(()) }
     }
 

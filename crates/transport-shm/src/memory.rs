@@ -46,7 +46,8 @@ impl ShmRegion {
     }
 
     /// The memory, which other regions may have, too.
-    pub(crate) fn memory(&self) -> &Memory {
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
         &self.inner.memory
     }
 

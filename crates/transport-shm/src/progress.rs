@@ -321,8 +321,8 @@ impl ShmEndpoint {
         }
     }
 
-    /// Whether a poll would hand out an event.
-    fn is_ready(&mut self) -> bool {
+    /// Whether a poll would hand out an event, or a port is wanted.
+    pub(crate) fn is_ready(&mut self) -> bool {
         if !self.batches.is_empty() {
             self.ring_for_batches();
         }
@@ -332,7 +332,8 @@ impl ShmEndpoint {
         if self.has_requests() || self.unread {
             self.handle_broker_messages();
         }
-        if !self.local.is_empty() || !self.leaving.is_empty() || self.requests.has_ended() {
+        let has_ended = self.requests.has_ended() || self.port_is_wanted();
+        if has_ended || !self.local.is_empty() || !self.leaving.is_empty() {
             return true;
         }
         for _ in 0..PACKET_ROUNDS {

@@ -113,6 +113,21 @@ impl Registers {
         word.store(word.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 
+    /// As [`Registers::count`], for what was done on another way: also for puts and atomics, which
+    /// have ended.
+    pub fn add(&self, register: Register, by: u64) {
+        match register {
+            Register::Puts => {
+                self.count(Register::Puts, by);
+                // The number of puts that have ended grows as much.
+                let word = self.word(Register::PutBytes);
+                word.store(word.load(Ordering::Relaxed) ^ by & 1, Ordering::Release);
+            }
+            Register::PutBytes => self.count(Register::PutBytes, by << 1),
+            other => self.count(other, by),
+        }
+    }
+
     /// Announces that this endpoint may write to memory of a peer from here on: counts a put. The
     /// caller looks at the stamp only afterwards; a fence in between is the owner's, or that of
     /// [`Mapped::serves`](crate::memory::Mapped::serves).
@@ -358,7 +373,13 @@ mod tests {
         let inside = Inside::of(&seen).expect("it announced an atomic");
         begun.end();
         assert!(!inside.lasts());
-        own.count(Register::Atomics, 1);
+        own.add(Register::Atomics, 1);
+        for puts in [1, 2, 3] {
+            own.add(Register::Puts, puts);
+            own.add(Register::PutBytes, 8 * puts);
+            assert!(Inside::of(&seen).is_none(), "they have ended");
+        }
+        assert_eq!([Register::Puts, Register::PutBytes].map(|of| seen.value(of)), [7, 56]);
         assert!(Inside::of(&seen).is_none(), "a lock is an atomic that writes to no region");
     }
 }

@@ -297,7 +297,8 @@ impl Sharing {
                     state.step = Step::Closing { inside, until };
                     return;
                 }
-                // Memory that somebody else has, too, stays: those who were writing have ended.
+                // Memory that somebody else has, too, stays, and so does what a port has
+                // registered: those who were writing have ended.
                 if !memory.may_move() {
                     let called = state.end(None);
                     drop(state);
@@ -413,6 +414,25 @@ mod tests {
         sharing.drive(&memory, Duration::ZERO);
         sharing.void(&one, KEY.0);
         assert_eq!(sharing.put_in_force(&memory, &one, KEY, 1), Standing::Behind);
+    }
+
+    #[test]
+    fn memory_that_a_port_has_registered_stays_and_its_keys_serve_again() {
+        let memory = Memory::fresh(MemoryOptions::bytes(4096)).expect("memory");
+        let (sharing, one) = (memory.kept::<Sharing>(), granter());
+        assert_eq!(sharing.put_in_force(&memory, &one, KEY, 0), Standing::Serves);
+        let stay = memory.stay().expect("it does not move");
+        let awaited = sharing.withdraw(&memory, &one, Duration::ZERO);
+        assert_eq!(stamp(&one), Stamp::of(KEY.1, 0, Phase::Closing), "no operation begins");
+        sharing.drive(&memory, Duration::ZERO);
+        assert!(matches!(sharing.outcome(&memory, awaited), Outcome::Moved));
+        assert!(sharing.settle(&memory, &one, KEY, 0), "where it was");
+        assert_eq!(stamp(&one), Stamp::of(KEY.1, 0, Phase::Still));
+        // A port that lets go of it in between has the wait begin again.
+        let awaited = sharing.withdraw(&memory, &one, Duration::ZERO);
+        sharing.drive(&memory, Duration::ZERO);
+        drop(stay);
+        assert!(matches!(sharing.outcome(&memory, awaited), Outcome::Again));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rustix::process::PidfdFlags;
 use serde_json::{Value, json};
 use weft_fabric::Capabilities;
 use weft_options::runtime_path::ControlSocket;
-use weft_options::{Options, Origin, TABLE};
+use weft_options::{Id, Options, Origin, TABLE, TransportChoice};
 
 use crate::arguments::StatusArguments;
 use crate::config;
@@ -31,6 +31,7 @@ pub fn show(
         "machine": machine(),
         "transports": transports(&configuration.options),
         "libfabric": providers::json(&configuration.options),
+        "endpoints": endpoints(&configuration.options),
         "terms": terms(),
         "configuration_file": configuration.file,
         "configuration": config::json(&configuration.options),
@@ -133,6 +134,34 @@ fn capabilities(of: &Capabilities) -> Value {
     })
 }
 
+/// How endpoints of programs reach their peers.
+fn endpoints(options: &Options) -> Value {
+    let (own_host, other_hosts) = match options.fabric_transport() {
+        TransportChoice::Auto => ("shm", json!("ofi")),
+        TransportChoice::Shm => ("shm", Value::Null),
+        TransportChoice::Ofi => ("ofi", json!("ofi")),
+    };
+    json!({
+        "transport": options.text(Id::FabricTransport),
+        "own_host": own_host,
+        "other_hosts": other_hosts,
+    })
+}
+
+/// The same for people.
+fn endpoints_line(endpoints: &Value) -> String {
+    let own = plain(&endpoints["own_host"]);
+    let others = match endpoints["other_hosts"].as_str() {
+        Some(name) => format!("reach those of other hosts by {name}"),
+        None => "do not reach other hosts".to_owned(),
+    };
+    let option = plain(&endpoints["transport"]);
+    format!(
+        "\nEndpoints of programs reach peers of their host by {own} and {others} \
+         (fabric.transport = {option}).\n"
+    )
+}
+
 /// The words of weft beside those of Extoll's NIC and libfabric.
 fn terms() -> Value {
     let plain = |text: &str| text.replace('`', "");
@@ -166,6 +195,7 @@ fn text(information: &Value, configuration: &Configuration) -> String {
     }
     text.push_str(&transports_table(&information["transports"]));
     text.push_str(&providers::text(&information["libfabric"]));
+    text.push_str(&endpoints_line(&information["endpoints"]));
     text.push_str(&terms_table(&information["terms"]));
     text.push_str(&format!("\n{}", config::file_line(configuration)));
     text.push_str(&changed(&configuration.options));
@@ -230,6 +260,18 @@ mod tests {
         assert_eq!(text.lines().count(), 4, "{text}");
         assert!(text.contains("shm.copy") && text.contains("flag"), "{text}");
         assert!(text.contains("shm.yields") && text.contains("environment"), "{text}");
+    }
+
+    #[test]
+    fn the_way_of_endpoints_is_that_of_the_option() {
+        let line = |choice: &str| {
+            let mut builder = weft_options::Builder::new();
+            builder.flag("fabric.transport", choice);
+            endpoints_line(&endpoints(&builder.finish().0))
+        };
+        assert!(line("auto").contains("host by shm and reach those of other hosts by ofi"));
+        assert!(line("shm").contains("host by shm and do not reach other hosts"));
+        assert!(line("ofi").contains("host by ofi and reach those of other hosts by ofi"));
     }
 
     #[test]

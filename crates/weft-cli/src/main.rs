@@ -1,10 +1,10 @@
 //! Layer 4: the `weft` command.
 //!
-//! `weft run` puts unmodified programs on the fabric, `weft daemon`, `down` and `status` manage the
-//! node daemon, `weft fabric` shows other hosts, `weft lab` makes a cluster on one machine,
-//! `weft info` and `weft config` tell what is in force, `weft perf` measures, `weft sim` simulates
-//! networks and `weft demo` shows.
-//! Everything that scripts may rely on is in [`arguments`].
+//! `weft run` puts unmodified programs on the fabric, `weft oshrun` runs jobs of several processes.
+//! `weft daemon`, `down` and `status` manage the node daemon, `weft fabric` shows other hosts and
+//! `weft lab` makes a cluster on one machine. `weft info` and `weft config` tell what is in force,
+//! `weft perf` measures, `weft sim` simulates networks and `weft demo` shows. Everything that
+//! scripts may rely on is in [`arguments`].
 //!
 //! May depend on every lower layer. Always true: standard output carries what was asked
 //! for and nothing else; messages go to standard error, in lower case, and say what to do next.
@@ -20,10 +20,12 @@ mod fabric;
 mod information;
 mod lab;
 mod manual;
+mod oshrun;
 mod output;
 mod perf;
 mod providers;
 mod run;
+mod shmem;
 mod sim;
 mod status;
 mod table;
@@ -34,14 +36,19 @@ use std::process::ExitCode;
 
 use arguments::{Command, Invocation};
 use configuration::Configuration;
+use output::{show, show_line};
 
-/// Exit status of `weft run` when weft itself failed, as `env` and `nohup` have it.
+/// Exit status of `weft run` and `weft oshrun` when weft itself failed, as `env` has it.
 const EXIT_RUN_FAILED: u8 = 125;
 
 fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args_os().collect();
+    if let Some(code) = oshrun::part(&words) {
+        return code;
+    }
     let invocation = Invocation::parse();
     start_log();
-    let is_run = matches!(invocation.command, Command::Run(_));
+    let is_run = matches!(invocation.command, Command::Run(_) | Command::Oshrun(_));
     match dispatch(invocation) {
         Ok(code) => code,
         Err(error) => {
@@ -55,6 +62,9 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
     let configuration = || Configuration::load(invocation.flags.clone());
     match &invocation.command {
         Command::Run(arguments) => run::run(arguments, &configuration()?),
+        Command::Oshrun(arguments) => oshrun::oshrun(arguments),
+        Command::Oshcc(arguments) => shmem::wrap(shmem::Language::C, arguments),
+        Command::Oshcxx(arguments) => shmem::wrap(shmem::Language::Cxx, arguments),
         Command::Daemon(arguments) => daemon::daemon(arguments, &configuration()?),
         Command::Down(arguments) => daemon::down(arguments, &configuration()?),
         Command::Status(arguments) => status::status(arguments, &configuration()?),
@@ -65,9 +75,15 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Sim(command) => sim::sim(command),
         Command::Demo(arguments) => demo::demo(arguments),
         Command::Config(command) => config::config(command, invocation.flags.clone()),
-        Command::Man { directory } => manual::pages(directory),
+        Command::Install { prefix } => shmem::install(prefix),
+        Command::Man { directory } => {
+            for page in manual::pages(directory)? {
+                show_line!("{}", page.display());
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Completions { shell } => {
-            manual::completions(*shell);
+            show!("{}", manual::completion(*shell));
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -4,21 +4,19 @@
 //! OPTIONS, ENVIRONMENT, EXAMPLES, SEE ALSO.
 
 use std::fmt::Write as _;
-use std::path::Path;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap_mangen::Man;
 use weft_options::{OTHER_VARIABLES, TABLE};
 
 use crate::arguments::{HINT, command, command_of_today};
-use crate::output::show_line;
 
 /// The page that has the options of the configuration.
 const OPTIONS_PAGE: &str = "weft-config";
 
-/// Writes one page for the command and one for each of its subcommands.
-pub fn pages(directory: &Path) -> anyhow::Result<ExitCode> {
+/// Writes one page for the command and one for each of its subcommands. Returns their files.
+pub fn pages(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     std::fs::create_dir_all(directory)
         .with_context(|| format!("{} cannot be made", directory.display()))?;
     let mut whole = command();
@@ -28,16 +26,17 @@ pub fn pages(directory: &Path) -> anyhow::Result<ExitCode> {
         let path = directory.join(format!("{name}.1"));
         std::fs::write(&path, page(name, command)?)
             .with_context(|| format!("{} cannot be written", path.display()))?;
-        written.push(path.display().to_string());
+        written.push(path);
         Ok(())
     })?;
-    show_line!("{}", written.join("\n"));
-    Ok(ExitCode::SUCCESS)
+    Ok(written)
 }
 
-/// Prints the completions for a shell.
-pub fn completions(shell: clap_complete::Shell) {
-    clap_complete::generate(shell, &mut command_of_today(), "weft", &mut std::io::stdout());
+/// The completions for a shell.
+pub fn completion(shell: clap_complete::Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command_of_today(), "weft", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
 }
 
 fn visit(
@@ -95,6 +94,10 @@ fn limits(name: &str) -> &'static str {
             "Both ends of a connection must run under weft on the same host, else it stays on TCP. \
              Programs that are statically linked, setuid, made for another C library than glibc, \
              or that call the kernel without the C library (Go) stay on TCP."
+        }
+        "weft-oshrun" => {
+            "A job on several hosts needs the same weft at the same path on each of them, and ssh \
+             without a password. Programs of Open MPI do not know PMI: they run alone."
         }
         "weft-daemon" => "One daemon serves one node. Limits are options of the category daemon.",
         "weft-down" => "Connections that exist go on; new ones stay on TCP until a daemon is back.",
@@ -222,9 +225,7 @@ mod tests {
     fn completions_have_the_options_and_no_old_names() {
         use clap_complete::Shell;
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut command_of_today(), "weft", &mut text);
-            let text = String::from_utf8(text).expect("a script is text");
+            let text = completion(shell);
             for option in TABLE {
                 assert!(text.contains(&option.flag()), "{shell}: {}", option.name);
             }

@@ -1,9 +1,19 @@
-//! The transports that this build carries, with the parameters that the options say.
+//! The transports that this build carries, with the parameters that the options say, and endpoints
+//! that choose between them for each peer.
 
-use weft_fabric::Capabilities;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weft_broker::Connector;
+use weft_fabric::{Capabilities, NodeId};
+use weft_layers::{LayeredTransport, on_a_thread};
+use weft_libfabric::{Error, Wanted};
 use weft_memory::CopyMode;
 use weft_options::{CopyMethod, Options};
-use weft_transport_shm::Parameters;
+use weft_transport_ofi::nic::PortNic;
+use weft_transport_ofi::{Cards, OfiTransport, Ports};
+use weft_transport_shm::{Parameters, ShmTransport};
 
 /// The capabilities of each of them.
 pub fn all(options: &Options) -> Vec<Capabilities> {
@@ -27,6 +37,76 @@ pub fn shm_parameters(options: &Options) -> Parameters {
         },
         ..default
     }
+}
+
+/// The ports of a node. Libfabric is not loaded before the first is opened.
+#[derive(Clone, Debug)]
+pub struct PortsOfNode {
+    /// The daemon's socket.
+    socket: PathBuf,
+    /// The provider that is wanted; the first that serves hosts if none is named. And the TCP ports
+    /// at which it listens.
+    wanted: Wanted,
+}
+
+impl Cards for PortsOfNode {
+    type Nic = PortNic;
+
+    fn open(&self) -> Result<PortNic, Error> {
+        // The daemon may have joined a fabric by now.
+        let address = data_address(&self.socket);
+        Ports { wanted: found(Wanted { source: address, ..self.wanted.clone() })? }.open()
+    }
+}
+
+/// Endpoints with memory on their node and ports to others, at the daemon behind `socket`.
+pub fn layered(
+    socket: &Path,
+    broker: Arc<dyn Connector>,
+    parameters: Parameters,
+    wanted: Wanted,
+) -> LayeredTransport<PortsOfNode> {
+    let ports = PortsOfNode { socket: socket.to_path_buf(), wanted };
+    let far = OfiTransport::new(ports, Arc::clone(&broker), Default::default());
+    LayeredTransport::new(ShmTransport::new(broker, parameters), far, on_a_thread)
+}
+
+/// The port that the options want, at the provider `named` if one is.
+pub fn wanted(named: Option<&str>, options: &Options) -> Wanted {
+    let provider = named.or(options.fabric_provider()).map(str::to_owned);
+    Wanted { provider, source: None, ports: options.fabric_ports() }
+}
+
+/// The same with the first provider that serves hosts if none is named, and the address of its
+/// interface. Loads libfabric.
+///
+/// # Errors
+/// There is no libfabric, or no provider.
+pub fn found(wanted: Wanted) -> Result<Wanted, Error> {
+    let wanted = Ports::between_hosts(wanted)?.wanted;
+    let source = wanted.source.or_else(|| loopback(wanted.provider.as_deref()?));
+    Ok(Wanted { source, ..wanted })
+}
+
+/// Providers over TCP find each other on the loopback interface.
+fn loopback(provider: &str) -> Option<String> {
+    let is_tcp = ["tcp", "net", "sockets"].iter().any(|name| provider.starts_with(name));
+    is_tcp.then(|| "127.0.0.1".to_owned())
+}
+
+/// The address of the interface that leads to the other nodes; `None` if the daemon has joined no
+/// fabric.
+pub fn data_address(socket: &Path) -> Option<String> {
+    let fabric = weftd::client::status(socket).ok()?.fabric?;
+    let own = fabric.nodes.into_iter().find(|node| node.state == "self")?;
+    let address: SocketAddr = own.address.parse().ok()?;
+    Some(address.ip().to_string())
+}
+
+/// The number of the daemon's node.
+pub fn own_number(socket: &Path) -> u32 {
+    let status = weftd::client::status(socket).ok();
+    status.and_then(|status| status.fabric?.number).unwrap_or(NodeId::LOCAL.0)
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ mod ports;
 
 use self::field::{Field, messages};
 pub use self::ports::{
-    AskAllMembers, Meet, MembersOf, Met, Opened, PORT_NAME_BYTES, Part, Parted, Port, PortName,
-    Recall, Secret,
+    AskAllMembers, Attach, Meet, MembersOf, Met, NoPort, Opened, PORT_NAME_BYTES, Part, Parted,
+    Port, PortName, PortWanted, Recall, Secret,
 };
 use crate::control::InvalidMessage;
 
@@ -40,6 +40,9 @@ pub mod flags {
     pub const INVITATION: u32 = 32;
     /// The endpoint has no memory for peers and no descriptors: a port alone leads to it.
     pub const PORT: u32 = 64;
+    /// The endpoint has memory for peers, and opens a port when one is wanted
+    /// ([`super::PortWanted`]).
+    pub const PORT_LATER: u32 = 128;
 }
 
 /// Stands for no VPID, or for any.
@@ -77,6 +80,8 @@ pub mod status {
     pub const NOT_INVITED: u16 = 12;
     /// The node of the peer is not joined at present.
     pub const AWAY: u16 = 13;
+    /// The peer did not open its port, or cannot.
+    pub const NO_PORT: u16 = 14;
 }
 
 /// Values of [`Publish::memory`].
@@ -218,6 +223,9 @@ control! {
     Part,
     AskAllMembers,
     Recall,
+    Attach,
+    NoPort,
+    PortWanted,
     Opened,
     MembersOf,
     Met,

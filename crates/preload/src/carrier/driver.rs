@@ -10,10 +10,12 @@ use weft_lane::{Carrier, Told};
 
 use super::{CALLS, FarLane, Kind, Making, MakingState, STATE, Stage, Waiting};
 use crate::deferral::Held;
-use crate::{bells, log, process, sys};
+use crate::{bells, log, process, rescue, sys};
 
 /// Longest sleep of the driving thread, as of an endpoint that waits.
 const SLICE: Duration = Duration::from_millis(100);
+/// The same while bytes of a lost lane wait for the kernel.
+const AGAIN_SOON: Duration = Duration::from_millis(5);
 /// How often the driving thread polls while other threads do: each of their polls ends the arming,
 /// and arming anew each time would cost more than the polls.
 const BESIDE_OTHERS: Duration = Duration::from_millis(1);
@@ -68,6 +70,9 @@ pub(super) fn drive<E: Kind>(carrier: &Carrier<E>, alarm: &Arc<OwnedFd>) {
         if is_over {
             return;
         }
+        if let Some(calls) = CALLS.get() {
+            (calls.go_on)();
+        }
         if let (false, Some(calls)) = (settled.is_empty(), CALLS.get()) {
             settled.iter().copied().for_each(calls.settled);
         }
@@ -80,9 +85,10 @@ pub(super) fn drive<E: Kind>(carrier: &Carrier<E>, alarm: &Arc<OwnedFd>) {
             }
             continue;
         }
+        let slice = if rescue::are_waiting() { AGAIN_SOON } else { SLICE };
         match carrier.sleep() {
             Armed::Busy => {}
-            Armed::Sleep => sleep(Some(descriptor), alarm, SLICE),
+            Armed::Sleep => sleep(Some(descriptor), alarm, slice),
             Armed::PollWithin(time) => sleep(None, alarm, time),
         }
     }

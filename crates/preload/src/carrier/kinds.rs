@@ -1,5 +1,5 @@
 //! The two kinds of endpoints that carry lanes: of this host, in shared memory, and between hosts,
-//! over libfabric. A process has one of them (`socket.lane_kind`).
+//! over libfabric. A process has one of them (`socket.between_hosts`, `socket.lane_kind`).
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -45,9 +45,6 @@ use driver::{drive, without_signals};
 pub use kinds::FarKind;
 use kinds::{Kind, OfKind, each};
 
-/// How long a process that ends drives its endpoint until what it sent is out.
-const OUT_WITHIN_NS: u64 = 1_000_000_000;
-
 /// How long [`leave`] waits. A peer that is awake has followed in a fraction of that; one that is
 /// stopped is waited for as long as when a descriptor is passed.
 const LEAVE_WITHIN_NS: u64 = 2_000_000_000;
@@ -106,6 +103,8 @@ pub struct Calls {
     /// A lane for a connection is there, or there will be none: [`look`] finds it. Called again and
     /// again until something has looked.
     pub settled: fn(Waiting),
+    /// Goes on with connections whose bytes wait for the kernel.
+    pub go_on: fn(),
     /// Takes all connections that have a lane back to TCP for good, as far as their peers follow.
     pub leave: fn(),
 }
@@ -341,29 +340,6 @@ fn carrier() -> Option<OfKind> {
     }
     let _held = Held::new();
     Some(STATE.lock()?.driver.as_ref()?.carrier.clone())
-}
-
-/// The process ends: drives the endpoint until everything that it sent is out, for 1 s at most.
-pub fn flush() {
-    let Some(carrier) = carrier() else { return };
-    let start = sys::now_ns();
-    loop {
-        let is_out = {
-            let _held = Held::new();
-            match &carrier {
-                // All that the endpoint takes is in the peer's memory.
-                OfKind::Shm(carrier) => {
-                    carrier.poll();
-                    !carrier.has_backlog()
-                }
-                OfKind::Ofi(carrier) => carrier.is_out(),
-            }
-        };
-        if is_out || sys::now_ns() - start > OUT_WITHIN_NS {
-            return;
-        }
-        rustix::thread::sched_yield();
-    }
 }
 
 /// No connection has a lane, and none will: ends the driving thread and closes the endpoint.

@@ -8,10 +8,11 @@ use super::{as_int, kernel};
 use weft_socket::Phase;
 
 use crate::arena::flag;
-use crate::connection::{closing, copied, find, made};
+use crate::connection::{closing, copied, find};
+use crate::own::Close;
 use crate::real::real;
 use crate::table::{self, Entry};
-use crate::{control, epoll, own, process, sys};
+use crate::{control, epoll, own, process, provider_files, sys};
 use weft_wire::stats::TcpReason;
 
 /// Tracks that `fd` is about to be closed, except in a child of vfork, which shares its memory.
@@ -26,11 +27,23 @@ fn note_closing(fd: c_int) {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     // Programs that close all descriptors they do not know must neither close these nor fail.
-    if fd >= 0 && (control::is_channel(fd) && process::is_itself() || own::keeps(fd)) {
+    let close_it = || real!(close as fn(c_int) -> c_int, (fd), else as_int(kernel!(SYS_close, fd)));
+    if fd >= 0 && control::is_channel(fd) && process::is_itself() {
         return 0;
     }
+    if provider_files::are_there() && provider_files::is_calling() {
+        return provider_files::close(fd, close_it);
+    }
+    match own::close(fd) {
+        Close::Stays => return 0,
+        Close::NotOpen => {
+            sys::set_errno(libc::EBADF);
+            return -1;
+        }
+        Close::Goes => {}
+    }
     note_closing(fd);
-    real!(close as fn(c_int) -> c_int, (fd), else as_int(kernel!(SYS_close, fd)))
+    close_it()
 }
 
 #[unsafe(no_mangle)]
@@ -45,6 +58,8 @@ pub(super) unsafe extern "C-unwind" fn close_range(
             note_closing(fd);
         }
         let kept = own::kept_between(first, last);
+        // A descriptor that is made from here on has a number that the program closes.
+        let _still = provider_files::still();
         if !kept.is_empty() {
             return close_around(&kept, first, last, flags);
         }
@@ -93,7 +108,11 @@ pub(super) unsafe extern "C-unwind" fn closefrom(first: c_int) {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
-    let new = real!(dup as fn(c_int) -> c_int, (old), else as_int(kernel!(SYS_dup, old)));
+    let copy = || real!(dup as fn(c_int) -> c_int, (old), else as_int(kernel!(SYS_dup, old)));
+    if provider_files::is_calling() {
+        return provider_files::made(copy);
+    }
+    let new = copy();
     note_copy(old, new);
     new
 }
@@ -133,6 +152,7 @@ pub(super) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
     if !before_copy_onto(old, new) {
         return -1;
     }
+    let _still = own::reserve(new);
     let result = real!(dup2 as fn(c_int, c_int) -> c_int, (old, new),
         else as_int(kernel!(SYS_dup3, old, new, 0)));
     note_copy(old, result);
@@ -144,6 +164,7 @@ pub(super) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int
     if !before_copy_onto(old, new) {
         return -1;
     }
+    let _still = own::reserve(new);
     let result = real!(dup3 as fn(c_int, c_int, c_int) -> c_int, (old, new, flags),
         else as_int(kernel!(SYS_dup3, old, new, flags)));
     note_copy(old, result);
@@ -171,8 +192,14 @@ fn note_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    let result = real!(fcntl as fn(c_int, c_int, usize) -> c_int, (fd, command, argument),
-        else as_int(kernel!(SYS_fcntl, fd, command, argument)));
+    let call = || {
+        real!(fcntl as fn(c_int, c_int, usize) -> c_int, (fd, command, argument),
+            else as_int(kernel!(SYS_fcntl, fd, command, argument)))
+    };
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && provider_files::is_calling() {
+        return provider_files::made(call);
+    }
+    let result = call();
     note_fcntl(fd, command, argument, result);
     result
 }
@@ -183,8 +210,14 @@ pub(super) unsafe extern "C-unwind" fn fcntl64(
     command: c_int,
     argument: usize,
 ) -> c_int {
-    let result = real!(fcntl64 as fn(c_int, c_int, usize) -> c_int, (fd, command, argument),
-        else as_int(kernel!(SYS_fcntl, fd, command, argument)));
+    let call = || {
+        real!(fcntl64 as fn(c_int, c_int, usize) -> c_int, (fd, command, argument),
+            else as_int(kernel!(SYS_fcntl, fd, command, argument)))
+    };
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && provider_files::is_calling() {
+        return provider_files::made(call);
+    }
+    let result = call();
     note_fcntl(fd, command, argument, result);
     result
 }
@@ -255,10 +288,10 @@ macro_rules! makes_descriptor {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
-                let fd = real!($name as fn($($type),*) -> c_int, ($($argument),*),
-                    else as_int($fallback));
-                made(fd);
-                fd
+                provider_files::made(|| {
+                    real!($name as fn($($type),*) -> c_int, ($($argument),*),
+                        else as_int($fallback))
+                })
             }
         )*
     };
@@ -281,9 +314,9 @@ makes_descriptor! {
 }
 
 /// Tracks an epoll set from the start: a thread may wait on it before a connection is added.
-fn made_set(epfd: RawFd) -> c_int {
-    made(epfd);
-    if epfd >= 0 && process::ready() {
+fn made_set(make: impl FnOnce() -> c_int) -> c_int {
+    let epfd = provider_files::made(make);
+    if epfd >= 0 && process::ready() && !provider_files::is_calling() {
         epoll::created(epfd);
     }
     epfd
@@ -291,45 +324,38 @@ fn made_set(epfd: RawFd) -> c_int {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
-    made_set(real!(epoll_create as fn(c_int) -> c_int, (size),
-        else as_int(kernel!(SYS_epoll_create1, if size > 0 { 0 } else { -1 }))))
+    made_set(|| {
+        real!(epoll_create as fn(c_int) -> c_int, (size),
+            else as_int(kernel!(SYS_epoll_create1, if size > 0 { 0 } else { -1 })))
+    })
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
-    made_set(real!(epoll_create1 as fn(c_int) -> c_int, (flags),
-        else as_int(kernel!(SYS_epoll_create1, flags))))
-}
-
-/// Drops old entries of the table for two descriptors that were just made.
-///
-/// # Safety
-/// `pair` points at two ints when `result` is 0.
-unsafe fn made_two(pair: *const RawFd, result: c_int) {
-    if result == 0 && !pair.is_null() {
-        for index in 0..2 {
-            // SAFETY: the caller's promise.
-            made(unsafe { *pair.add(index) });
-        }
-    }
+    made_set(|| {
+        real!(epoll_create1 as fn(c_int) -> c_int, (flags),
+            else as_int(kernel!(SYS_epoll_create1, flags)))
+    })
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn pipe(pair: *mut c_int) -> c_int {
-    let result = real!(pipe as fn(*mut c_int) -> c_int, (pair),
-        else as_int(kernel!(SYS_pipe2, pair, 0)));
-    // SAFETY: pipe(2) wrote two ints.
-    unsafe { made_two(pair, result) };
-    result
+    let make = || {
+        real!(pipe as fn(*mut c_int) -> c_int, (pair),
+            else as_int(kernel!(SYS_pipe2, pair, 0)))
+    };
+    // SAFETY: pipe(2) writes two ints.
+    unsafe { provider_files::made_two(make, pair) }
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn pipe2(pair: *mut c_int, flags: c_int) -> c_int {
-    let result = real!(pipe2 as fn(*mut c_int, c_int) -> c_int, (pair, flags),
-        else as_int(kernel!(SYS_pipe2, pair, flags)));
-    // SAFETY: pipe2(2) wrote two ints.
-    unsafe { made_two(pair, result) };
-    result
+    let make = || {
+        real!(pipe2 as fn(*mut c_int, c_int) -> c_int, (pair, flags),
+            else as_int(kernel!(SYS_pipe2, pair, flags)))
+    };
+    // SAFETY: pipe2(2) writes two ints.
+    unsafe { provider_files::made_two(make, pair) }
 }
 
 #[unsafe(no_mangle)]
@@ -339,12 +365,13 @@ pub(super) unsafe extern "C-unwind" fn socketpair(
     protocol: c_int,
     pair: *mut c_int,
 ) -> c_int {
-    let result = real!(socketpair as fn(c_int, c_int, c_int, *mut c_int) -> c_int,
-        (domain, kind, protocol, pair),
-        else as_int(kernel!(SYS_socketpair, domain, kind, protocol, pair)));
-    // SAFETY: socketpair(2) wrote two ints.
-    unsafe { made_two(pair, result) };
-    result
+    let make = || {
+        real!(socketpair as fn(c_int, c_int, c_int, *mut c_int) -> c_int,
+            (domain, kind, protocol, pair),
+            else as_int(kernel!(SYS_socketpair, domain, kind, protocol, pair)))
+    };
+    // SAFETY: socketpair(2) writes two ints.
+    unsafe { provider_files::made_two(make, pair) }
 }
 
 macro_rules! ends_process {

@@ -7,7 +7,7 @@ use crate::deferral::Held;
 use crate::log::{debug, warn_user};
 use crate::{
     arena, bells, cancel, carrier, control, decision, ending, epoll, handover, lanes, log,
-    other_end, process, real, reserve, stats, stdio, sys, table,
+    other_end, process, provider_files, real, rescue, reserve, stats, stdio, sys, table,
 };
 
 #[used]
@@ -50,6 +50,7 @@ extern "C" fn start() {
     let calls = carrier::Calls {
         arrived: ending::wake,
         settled: decision::settled,
+        go_on: ending::go_on,
         leave: lanes::leave_far,
     };
     carrier::configure(socket.clone().into(), calls);
@@ -122,6 +123,8 @@ extern "C" fn before_fork() {
     control::lock().take();
     carrier::lock().take();
     bells::lock().take();
+    rescue::lock().take();
+    provider_files::lock().take();
     epoll::before_fork();
     leaving.take();
     for_each_connection(|connection| connection.count_heir());
@@ -205,6 +208,8 @@ extern "C" fn after_fork() {
     let [forgetting, leaving] = lanes::locks();
     leaving.give_back();
     epoll::after_fork();
+    provider_files::lock().give_back();
+    rescue::lock().give_back();
     bells::lock().give_back();
     carrier::lock().give_back();
     control::lock().give_back();
@@ -231,4 +236,6 @@ extern "C" fn in_forked_child() {
     for_each_connection(|connection| connection.leaves_far_lane_to_parent());
     bells::forked();
     carrier::forked();
+    provider_files::forked();
+    rescue::forked();
 }

@@ -16,7 +16,7 @@ use crate::connection::{find, has_low_water, made, note_low_water, track};
 use crate::history::Address;
 use crate::real::real;
 use crate::table::{self, Entry};
-use crate::{control, deferral, epoll, history, process, sys};
+use crate::{control, deferral, epoll, history, process, provider_files, sys};
 
 /// True when the program makes a call, after the library is set up. libfabric makes connections of
 /// its own, in calls that the library makes with its locks held.
@@ -88,8 +88,14 @@ pub(super) unsafe extern "C-unwind" fn accept(
     address: *mut sockaddr,
     length: *mut socklen_t,
 ) -> c_int {
-    let new = real!(accept as fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
-        (fd, address, length), else as_int(kernel!(SYS_accept, fd, address, length)));
+    let accept_one = || {
+        real!(accept as fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
+            (fd, address, length), else as_int(kernel!(SYS_accept, fd, address, length)))
+    };
+    if provider_files::is_calling() {
+        return provider_files::made(accept_one);
+    }
+    let new = accept_one();
     accepted(fd, new, false);
     new
 }
@@ -101,9 +107,15 @@ pub(super) unsafe extern "C-unwind" fn accept4(
     length: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    let new = real!(accept4 as fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int,
-        (fd, address, length, flags),
-        else as_int(kernel!(SYS_accept4, fd, address, length, flags)));
+    let accept_one = || {
+        real!(accept4 as fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int,
+            (fd, address, length, flags),
+            else as_int(kernel!(SYS_accept4, fd, address, length, flags)))
+    };
+    if provider_files::is_calling() {
+        return provider_files::made(accept_one);
+    }
+    let new = accept_one();
     accepted(fd, new, flags & libc::SOCK_NONBLOCK != 0);
     new
 }
@@ -220,10 +232,14 @@ pub(super) unsafe extern "C-unwind" fn socket(
     kind: c_int,
     protocol: c_int,
 ) -> c_int {
-    let fd = real!(socket as fn(c_int, c_int, c_int) -> c_int, (domain, kind, protocol),
-        else as_int(kernel!(SYS_socket, domain, kind, protocol)));
-    made(fd);
-    if fd >= 0 && process::ready() && makes_tcp(fd, domain, kind, protocol) {
+    // A program that another thread starts just now gets none of libfabric's.
+    let of_library = provider_files::is_calling();
+    let kind = if of_library { kind | libc::SOCK_CLOEXEC } else { kind };
+    let fd = provider_files::made(|| {
+        real!(socket as fn(c_int, c_int, c_int) -> c_int, (domain, kind, protocol),
+            else as_int(kernel!(SYS_socket, domain, kind, protocol)))
+    });
+    if fd >= 0 && process::ready() && !of_library && makes_tcp(fd, domain, kind, protocol) {
         table::set(fd, Entry::Unconnected { nonblocking: kind & libc::SOCK_NONBLOCK != 0 });
     }
     fd

@@ -193,12 +193,13 @@ impl Connection {
                 self.read_tcp_beside_lane(fd, &mut receiving, targets, skip, limit, how)
             }
             // Wakeups come first that have not arrived yet, unless the connection ended.
-            Origin::Wakeups(_) | Origin::Return => {
-                match self.told_once(receive_tcp(fd, targets, skip, 1, true), Attempt::End) {
-                    Attempt::Moved(_) => Attempt::Again,
-                    other => other,
+            Origin::Wakeups(_) | Origin::Return => match receive_tcp(fd, targets, skip, 1, true) {
+                Attempt::Moved(_) => Attempt::Again,
+                end @ (Attempt::End | Attempt::Failed(_)) if is_far(receiving.lane) => {
+                    self.after_end_of_tcp(&mut receiving, end)
                 }
-            }
+                other => self.told_once(other, Attempt::End),
+            },
         };
         drop(receiving);
         if room {
@@ -221,30 +222,39 @@ impl Connection {
         // Peeked first: wakeups that the peer sent since lie behind the data, and are for other
         // threads.
         match receive_tcp(fd, targets, skip, limit, true) {
-            Attempt::Moved(bytes) => match receiving.state.data_of(receiving.lane, bytes) {
+            Attempt::Moved(bytes) => match receiving.data_of(bytes) {
+                // A part of a record, whose rest is on its way.
+                None => Attempt::WouldBlock,
                 // All bytes are wakeups: the peer posted the switch before it sent them.
-                0 => Attempt::Again,
-                data if how.peek => Attempt::Moved(data),
-                data => self.take_tcp(fd, receiving, targets, skip, data),
+                Some(0) => Attempt::Again,
+                Some(data) if how.peek => Attempt::Moved(data),
+                Some(data) => self.take_tcp(fd, receiving, targets, skip, data),
             },
-            // The peer may have switched, written and closed since the peek. All that it posted
-            // before its end is visible by now, or its own word of the end is still on its way.
-            end @ (Attempt::End | Attempt::Failed(_)) => match receiving.after_end_of_tcp() {
-                after @ (Empty::LookAgain | Empty::Wait) => {
-                    if matches!(end, Attempt::Failed(_)) && is_far(receiving.lane) {
-                        // The kernel tells it once, and no wakeup made it.
-                        self.set(flag::RESET_TAKEN, true);
-                    }
-                    self.note_wakeup(waits::Wakeup::End);
-                    if after == Empty::Wait { Attempt::WouldBlock } else { Attempt::Again }
-                }
-                Empty::PeerDied if self.was_reset_over_endpoint(receiving.lane) => {
-                    self.report_reset()
-                }
-                Empty::PeerDied => self.told_once(end, Attempt::End),
-                Empty::Broken => self.report_reset(),
-            },
+            end @ (Attempt::End | Attempt::Failed(_)) => self.after_end_of_tcp(receiving, end),
             other => other,
+        }
+    }
+
+    /// The result of a read of TCP that the kernel answered by an `end`. The peer may have
+    /// switched, written and closed since the look. All that it posted before its end is visible by
+    /// now, or its own word of the end is still on its way.
+    fn after_end_of_tcp<L: Lane>(
+        &self,
+        receiving: &mut ReceiveGuard<'_, L>,
+        end: Attempt,
+    ) -> Attempt {
+        match receiving.after_end_of_tcp() {
+            after @ (Empty::LookAgain | Empty::Wait) => {
+                if matches!(end, Attempt::Failed(_)) && is_far(receiving.lane) {
+                    // The kernel tells it once, and no wakeup made it.
+                    self.set(flag::RESET_TAKEN, true);
+                }
+                self.note_wakeup(waits::Wakeup::End);
+                if after == Empty::Wait { Attempt::WouldBlock } else { Attempt::Again }
+            }
+            Empty::PeerDied if self.was_reset_over_endpoint(receiving.lane) => self.report_reset(),
+            Empty::PeerDied => self.told_once(end, Attempt::End),
+            Empty::Broken => self.report_reset(),
         }
     }
 
@@ -388,9 +398,26 @@ impl Connection {
             ReadError::Empty => match receiving.found_empty() {
                 Empty::Wait => Attempt::WouldBlock,
                 Empty::LookAgain => Attempt::Again,
-                Empty::Broken => self.report_reset(),
+                Empty::Broken => self.tells_failure(fd, receiving.lane),
                 Empty::PeerDied => self.peer_is_dead(receiving.lane),
             },
+        }
+    }
+
+    /// The error of a connection of which bytes are missing. Across a network the kernel knows a
+    /// better one where the other host does not answer any more.
+    fn tells_failure(&self, fd: RawFd, lane: &impl Carry) -> Attempt {
+        let seen = if is_far(lane) {
+            receive_tcp(fd, &mut [&mut [0]], 0, 1, true)
+        } else {
+            Attempt::WouldBlock
+        };
+        match seen {
+            Attempt::Failed(errno) if errno != Errno::CONNRESET => {
+                self.set(flag::RESET_REPORTED, true);
+                Attempt::Failed(errno)
+            }
+            _ => self.report_reset(),
         }
     }
 

@@ -112,6 +112,10 @@ impl Connection {
         if let Some(how) = sending.leave_to_follow() {
             sending.leave(how);
         }
+        sending.leave_if_over();
+        if !sending.push() {
+            return Attempt::WouldBlock;
+        }
         if !sending.switch() {
             // In pieces until the peer has mapped the lane, so that the direction can switch amid a
             // large write.
@@ -147,6 +151,7 @@ impl Connection {
             Err(WriteError::Full) if sending.is_gone() => self.lane_is_broken(),
             Err(WriteError::Full) if self.leave_if_stuck(&mut sending) => Attempt::Again,
             Err(WriteError::Full) => Attempt::WouldBlock,
+            Err(_) if !sending.state.is_shut() && sending.leave_if_over() => Attempt::Again,
             Err(WriteError::Closed) if sending.state.is_shut() => Attempt::End,
             Err(WriteError::Closed) => self.send_to_nobody(fd, parts),
             Err(WriteError::Reset) => self.lane_is_broken(),
@@ -342,7 +347,14 @@ impl Connection {
         let slept = if let Some(stale) = armed {
             self.sleep_until_wakeup(fd, bell, stale, limit_ms)
         } else {
-            // On TCP the kernel knows when there is room.
+            // On TCP the kernel knows when there is room. A record that goes first may wait for
+            // something else: the thread that drives the endpoint wakes this one.
+            if let Some(bell) = bell
+                && self.sending().is_some_and(|sending| sending.state.must_be_alone())
+            {
+                waits::poll_with_bell(fd, PollFlags::empty(), bell, Some(LOOK_AGAIN_MS))?;
+                return Ok(());
+            }
             let wait = limit_ms.unwrap_or(i64::from(i32::MAX));
             waits::poll_one(fd, PollFlags::OUT, wait).map(|_| ())
         };
@@ -366,7 +378,12 @@ impl Connection {
         if let Some(bell) = bell
             && self.is_on_far_lane()
         {
-            let seen = waits::poll_with_bell(fd, self.wakes_by_kernel(fd), bell, Some(slice))?;
+            let mut wakes = self.wakes_by_kernel(fd);
+            if self.reads_tcp(fd) {
+                // Data that the program does not read do not end a wait for room.
+                wakes.remove(PollFlags::IN);
+            }
+            let seen = waits::poll_with_bell(fd, wakes, bell, Some(slice))?;
             self.note_poll(seen);
             return Ok(());
         }

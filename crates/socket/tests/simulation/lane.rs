@@ -130,9 +130,12 @@ impl Carry for Hooked<'_> {
         on!(self.end, lane => lane.medium())
     }
 
+    fn token(&self) -> u64 {
+        on!(self.end, lane => lane.token())
+    }
+
     fn has_landed(&self) -> bool {
-        let has_landed = on!(self.now(), lane => lane.has_landed());
-        has_landed || self.world.plan.faults.leave_before_landing
+        on!(self.now(), lane => lane.has_landed())
     }
 
     fn standing(&self) -> Standing {

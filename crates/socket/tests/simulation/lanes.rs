@@ -91,14 +91,14 @@ impl World {
         host.phase.decide(Phase::Fresh);
     }
 
-    /// Resets a connection whose lane was lost with bytes on it. True if it did.
-    pub fn reset_if_lost(&self, number: usize) -> bool {
+    /// Sends over TCP what the peer has not taken from a lane that is lost, as the thread does that
+    /// drives an endpoint.
+    pub fn rescue(&self, number: usize) {
         let host = &self.hosts[number];
-        let Ok(mut send) = host.send.try_borrow_mut() else { return false };
-        let may_be = host.has_lane() && !host.is_gone();
-        may_be && {
+        let Ok(mut send) = host.send.try_borrow_mut() else { return };
+        if host.has_lane() && !host.is_gone() && !self.plan.faults.rescue_nobody {
             let lane = self.lane(number);
-            self.sending(number, &mut send, &lane).reset_if_lost()
+            self.sending(number, &mut send, &lane).rescue();
         }
     }
 

@@ -9,8 +9,9 @@
 //!
 //! Over a torus its links are cut and mended, too, one at a time.
 //!
-//! Over a network, links have 1 to 100 us of latency, they are cut and mended, and nodes die. Then
-//! the bytes arrive unchanged, or both ends get an error; no thread sleeps for ever.
+//! Over a network, links have 1 to 100 us of latency, they are cut and mended, and nodes die. A cut
+//! that ends all lanes ends no connection: the bytes arrive unchanged all the same, over TCP. Where
+//! a node dies, or a program is killed, the other end gets an error; no thread sleeps for ever.
 //!
 //! `WEFT_SEEDS=from..to` runs other seeds.
 
@@ -57,7 +58,7 @@ fn every_seed_delivers_all_bytes_in_order_and_wakes_everybody() {
 }
 
 #[test]
-fn over_a_network_every_seed_delivers_all_bytes_or_gives_an_error() {
+fn over_a_network_every_seed_delivers_all_bytes_although_lanes_are_lost() {
     run_all(seeds("0..400"), Apart::TwoNodes);
 }
 
@@ -100,7 +101,8 @@ fn mistakes_over_a_network_are_found() {
     let none = Faults::default();
     let planted = [
         (2, Faults { forget_rings: true, ..none }),
-        (242, Faults { leave_before_landing: true, ..none }),
+        (0, Faults { rescue_nobody: true, ..none }),
+        (0, Faults { take_record_for_data: true, ..none }),
         (8, Faults { believe_kernel: true, ..none }),
         (115, Faults { send_nothing_again: true, ..none }),
     ];

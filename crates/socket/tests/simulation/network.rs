@@ -79,6 +79,7 @@ impl World {
             return;
         }
         carrier.poll();
+        self.rescue(number);
         while let Some(told) = carrier.told() {
             match told {
                 Told::Rung(..) if self.plan.faults.forget_rings && self.chance(8) => {}
@@ -153,13 +154,6 @@ impl World {
             self.network.noticed_at.set(Some(self.now() + KERNEL_NOTICES_NS));
             self.moved();
         }
-    }
-
-    /// True if the link was cut for so long that the nodes gave each other up.
-    pub fn was_given_up(&self) -> bool {
-        let is_long = |(_, duration)| duration >= CUT_DOWN_AFTER_NS;
-        let begun = self.network.cut.get() != Cut::NotYet;
-        begun && self.plan.network.and_then(|plan| plan.cut).is_some_and(is_long)
     }
 }
 

@@ -28,7 +28,8 @@ pub struct Faults {
     pub send_nothing_again: bool,
     pub forget_too_early: bool,
     pub forget_rings: bool,
-    pub leave_before_landing: bool,
+    pub rescue_nobody: bool,
+    pub take_record_for_data: bool,
     pub believe_kernel: bool,
 }
 

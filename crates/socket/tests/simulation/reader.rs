@@ -65,7 +65,16 @@ impl Reader {
     pub fn ready(&self, world: &World) -> Ready {
         match self.state {
             State::Over => Ready::Over,
-            State::Asleep if !world.is_woken(self.host, WaitFor::Data, self.is_on_tcp) => Ready::No,
+            // Across a network the record of a peer wakes, too, that goes back to TCP.
+            State::Asleep
+                if !world.is_woken(
+                    self.host,
+                    WaitFor::Data,
+                    self.is_on_tcp || world.plan.network.is_some(),
+                ) =>
+            {
+                Ready::No
+            }
             _ => Ready::Now,
         }
     }
@@ -109,7 +118,6 @@ impl Reader {
             && let Ok(mut send) = host.send.try_borrow_mut()
             && !send.is_back_for_good()
             && !send.is_shut()
-            && send.may_leave(&world.lane(self.host))
         {
             if world.chance(2)
                 && let Ok(mut receive) = host.receive.try_borrow_mut()
@@ -133,7 +141,7 @@ impl Reader {
         {
             world.leave(self.host, &mut send, how);
         }
-        world.reset_if_lost(self.host);
+        world.rescue(self.host);
         let attempt = self.try_receive(world);
         if host.is_gone() {
             return;
@@ -173,12 +181,18 @@ impl Reader {
         let lane = world.lane(self.host);
         match world.origin(self.host, &mut receive) {
             Origin::Lane => {}
-            Origin::Tcp { at_most } => {
-                let limit =
-                    at_most.map_or(usize::MAX, |most| usize::try_from(most).expect("64 bits"));
-                let attempt = self.receive_tcp_beside_lane(world, &mut receive, limit);
+            origin => {
+                let attempt = match origin {
+                    Origin::Tcp { at_most } => {
+                        let most = at_most.unwrap_or(u64::MAX);
+                        let limit = usize::try_from(most).expect("64 bits");
+                        self.receive_tcp_beside_lane(world, &mut receive, limit)
+                    }
+                    _ => self.receive_tcp(world, 0),
+                };
                 let is_end = matches!(attempt, Attempt::End | Attempt::Reset);
-                if !is_end || world.plan.faults.believe_kernel {
+                let tells = matches!(origin, Origin::Tcp { .. }) || world.plan.network.is_some();
+                if !is_end || !tells || world.plan.faults.believe_kernel {
                     return Some(attempt);
                 }
                 world.set_peer(self.host, WaitFor::Data, false);
@@ -191,7 +205,6 @@ impl Reader {
                     Empty::Broken => Attempt::Reset,
                 });
             }
-            _ => return Some(self.receive_tcp(world, 0)),
         }
         let error = match receive.read(&lane, &mut self.target, self.peek) {
             Ok(reading) => return Some(Attempt::Moved(reading.bytes, reading.room)),
@@ -231,11 +244,17 @@ impl Reader {
         let seen = self.receive_tcp(world, limit);
         self.peek = peeks;
         let Attempt::Moved(bytes, _) = seen else { return seen };
-        let data = receive.data_of(&lane, bytes);
+        let knows_no_records =
+            world.plan.network.is_none() || world.plan.faults.take_record_for_data;
+        let data = if knows_no_records {
+            Some(receive.data_of(&lane, bytes))
+        } else {
+            world.receive(self.host, receive, |receiving| receiving.data_of(bytes))
+        };
         // The host was killed meanwhile, or only wakeups lie there.
-        if world.hosts[self.host].is_gone() || data == 0 {
+        let Some(data) = data.filter(|data| !world.hosts[self.host].is_gone() && *data > 0) else {
             return Attempt::Again;
-        }
+        };
         if !peeks {
             let mut pipe = world.pipes[1 - self.host].borrow_mut();
             let taken = pipe.receive(data, false, world.now());
@@ -310,7 +329,7 @@ impl Reader {
                 && world.has_heard(self.host, WaitFor::Data)
                 && world.receive(self.host, &mut receive, |receiving| receiving.after_end_of_tcp())
                     != Empty::Wait;
-            if !sleeps || ends || world.may_follow(self.host) || world.reset_if_lost(self.host) {
+            if !sleeps || ends || world.may_follow(self.host) {
                 drop(receive);
                 return self.wake(world);
             }

@@ -38,6 +38,21 @@ impl Shadow for Socket<'_> {
         }
     }
 
+    fn peek(&self, target: &mut [u8]) -> usize {
+        let mut pipe = self.world.pipes[1 - self.number].borrow_mut();
+        match pipe.receive(target.len(), true, self.world.now()) {
+            Received::Bytes(bytes) => {
+                target[..bytes.len()].copy_from_slice(&bytes);
+                bytes.len()
+            }
+            Received::End | Received::Reset | Received::Nothing => 0,
+        }
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        self.world.pipes[self.number].borrow().has_arrived(self.world.now())
+    }
+
     fn take_wakeups(&self, count: usize) -> usize {
         let mut pipe = self.world.pipes[1 - self.number].borrow_mut();
         match pipe.receive(count, false, self.world.now()) {
@@ -47,16 +62,28 @@ impl Shadow for Socket<'_> {
     }
 
     fn send(&self, bytes: &[u8]) -> Option<usize> {
-        // A kernel holds more than a lane does.
-        if !self.world.plan.faults.send_nothing_again {
-            let arrives = self.world.arrival();
-            self.world.pipes[self.number].borrow_mut().send_all(bytes, arrives);
+        let world = self.world;
+        if world.plan.faults.send_nothing_again {
+            return Some(bytes.len());
         }
+        let arrives = world.arrival();
+        let mut pipe = world.pipes[self.number].borrow_mut();
+        if world.plan.network.is_some() {
+            return pipe.send_at_least(bytes, 64, arrives);
+        }
+        // A kernel holds more than a lane does.
+        pipe.send_all(bytes, arrives);
         Some(bytes.len())
     }
 
+    fn wait_until_acknowledged(&self) -> bool {
+        // The peer's kernel takes what is on its way, while this thread sleeps.
+        self.world.pipes[self.number].borrow_mut().arrive(self.world.now())
+    }
+
     fn wait_for_room(&self) -> bool {
-        panic!("the model's kernel takes all at once")
+        self.world.pipes[self.number].borrow_mut().grow();
+        true
     }
 
     fn end(&self) {
@@ -67,6 +94,7 @@ impl Shadow for Socket<'_> {
     fn abort(&self) {
         let world = self.world;
         assert!(world.plan.network.is_some(), "the model's kernel takes all, so nothing is lost");
+        assert!(world.plan.ending.is_some(), "nothing is lost: {}", world.describe());
         let arrives = world.arrival();
         world.pipes[self.number].borrow_mut().abort(arrives);
         let mut incoming = world.pipes[1 - self.number].borrow_mut();

@@ -50,11 +50,41 @@ impl Pipe {
         Some(size)
     }
 
+    /// Accepts as many bytes as fit, and `least` at least if what went before has arrived.
+    pub fn send_at_least(&mut self, bytes: &[u8], least: usize, arrives: u64) -> Option<usize> {
+        let capacity = self.capacity;
+        if self.queue.iter().all(|(time, _)| *time < arrives) {
+            self.capacity = capacity.max(self.queue.len() + least);
+        }
+        let sent = self.send(bytes, arrives);
+        self.capacity = capacity;
+        sent
+    }
+
     /// Accepts all bytes, without a limit.
     pub fn send_all(&mut self, bytes: &[u8], arrives: u64) {
         let capacity = std::mem::replace(&mut self.capacity, usize::MAX);
         self.send(bytes, arrives);
         self.capacity = capacity;
+    }
+
+    /// The kernel holds more from now on.
+    pub fn grow(&mut self) {
+        self.capacity += 4096;
+    }
+
+    /// True if all that was sent has arrived.
+    pub fn has_arrived(&self, now: u64) -> bool {
+        self.queue.back().is_none_or(|(time, _)| *time <= now)
+    }
+
+    /// What is on its way arrives now, unless a cut holds it. False then.
+    pub fn arrive(&mut self, now: u64) -> bool {
+        let is_held = self.queue.back().is_some_and(|(time, _)| *time == HELD);
+        self.queue.iter_mut().filter(|(time, _)| *time != HELD).for_each(|(time, _)| {
+            *time = (*time).min(now);
+        });
+        !is_held
     }
 
     /// Accepts a wakeup. There is always room for one more byte.

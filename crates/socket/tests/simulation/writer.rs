@@ -113,7 +113,6 @@ impl Writer {
             }
             Some(Attempt::WouldBlock) => State::Arm,
             Some(Attempt::Broken) => {
-                world.reset_if_lost(self.host);
                 world.check_reset(self.host, false);
                 State::Over
             }
@@ -136,6 +135,13 @@ impl Writer {
         }
         if host.is_gone() {
             return None;
+        }
+        if host.has_lane() && world.plan.network.is_some() {
+            let mut sending = world.sending(self.host, &mut send, &lane);
+            sending.leave_if_over();
+            if !sending.push() {
+                return Some(Attempt::WouldBlock);
+            }
         }
         if !host.has_lane() || !send.switch(&lane, host.side) {
             let arrives = world.arrival();
@@ -167,6 +173,9 @@ impl Writer {
             }
             Err(WriteError::Full) if !world.sending(self.host, &mut send, &lane).is_gone() => {
                 Attempt::WouldBlock
+            }
+            Err(_) if world.plan.network.is_some() && lane.is_over() && !send.is_shut() => {
+                Attempt::Again
             }
             Err(_) => Attempt::Broken,
         })

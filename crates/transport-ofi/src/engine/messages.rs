@@ -52,13 +52,14 @@ impl<N: Nic> Engine<N> {
 
     //= EXTOLL-THESIS#3.2.2
     //# With the multicast bit set, the target node is read as a group.
-    /// Sends a message to each of these members that is a peer, or to none.
+    /// Sends a message to each of these members that is a peer, or to none. `others` sends it to
+    /// the members that this endpoint does not reach, when those that it does have room.
     pub(crate) fn send_to_members(
         &mut self,
         group: Group,
         members: &[EndpointAddress],
-        header: MessageHeader,
-        parts: &[&[u8]],
+        (header, parts): (MessageHeader, &[&[u8]]),
+        others: impl FnOnce() -> Result<usize, SendError>,
     ) -> Result<usize, SendError> {
         let payload = self.gather(header, parts)?;
         if self.is_any_full(members) {
@@ -66,11 +67,12 @@ impl<N: Nic> Engine<N> {
             self.refused_groups.insert(group, members.to_vec());
             return Err(SendError::WouldBlock);
         }
+        let others = others()?;
         let handles: Vec<u32> = members.iter().filter_map(|to| self.handle_of(*to)).collect();
         for handle in &handles {
             self.post_message(*handle, header, Some(group), payload.clone());
         }
-        Ok(handles.len())
+        Ok(handles.len() + others)
     }
 
     fn is_any_full(&mut self, members: &[EndpointAddress]) -> bool {

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use weft_fabric::{
-    Capabilities, Completion, DownReason, EndpointAddress, Group, OperationError, Peer, Register,
-    RemoteKey,
+    Capabilities, Completion, DownReason, EndpointAddress, Group, LockRequest, OperationError,
+    Peer, Register, RemoteKey,
 };
 use weft_libfabric::{Error, Peer as NicPeer, Report};
 
@@ -28,6 +28,7 @@ mod events;
 #[cfg(test)]
 mod hostile;
 mod messages;
+mod offers;
 mod operations;
 mod order;
 mod pair;
@@ -40,6 +41,7 @@ pub(crate) use events::Queued;
 pub(crate) use operations::{Into, Reply, Wanted};
 
 use bounce::Bounce;
+use offers::Unanswered;
 use operations::Operation;
 use pair::{Life, Pair};
 use rights::Grant;
@@ -65,6 +67,8 @@ pub(crate) struct Engine<N> {
     pairs: Vec<Slot>,
     /// The handles of living peers.
     living: BTreeMap<EndpointAddress, u32>,
+    /// Peers of the endpoint on another way.
+    peers_elsewhere: usize,
     /// Buffers of the card that no pair has.
     buffers: usize,
     /// Greetings of peers that the directory has not announced yet, and when they came.
@@ -81,7 +85,11 @@ pub(crate) struct Engine<N> {
     /// Calls that hold no place and have not ended, or whose ends were not polled.
     pub(crate) controls_open: usize,
     registers: [u64; Register::COUNT],
+    /// The locks, unless `board` has them.
     locks: BTreeMap<u32, i32>,
+    board: Option<Box<dyn Board>>,
+    /// Questions of peers for keys that could not be answered yet.
+    unanswered: Vec<Unanswered>,
     grants: BTreeMap<RemoteKey, Grant>,
     regions: Vec<std::sync::Weak<dyn Send + Sync>>,
     ended: Ended,
@@ -109,6 +117,22 @@ pub(crate) struct Engine<N> {
     taken: u64,
     /// The card does not work any more.
     broken: Option<Error>,
+}
+
+/// The registers and locks of an endpoint that has another way, too.
+pub trait Board: Send {
+    /// The value of a register, as far as the other way counts.
+    fn value(&self, register: Register) -> u64;
+
+    /// Applies a fetch-compare-and-add to a lock whose number is valid: its former value, and
+    /// whether the addition was made.
+    fn lock(&self, request: LockRequest) -> (u32, bool);
+}
+
+impl std::fmt::Debug for dyn Board {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Board").finish_non_exhaustive()
+    }
 }
 
 /// A pair by its handle.
@@ -145,6 +169,7 @@ impl<N: Nic> Engine<N> {
             silence,
             pairs: Vec::new(),
             living: BTreeMap::new(),
+            peers_elsewhere: 0,
             strangers: VecDeque::new(),
             operations: BTreeMap::new(),
             next_number: 0,
@@ -155,6 +180,8 @@ impl<N: Nic> Engine<N> {
             controls_open: 0,
             registers: [0; Register::COUNT],
             locks: BTreeMap::new(),
+            board: None,
+            unanswered: Vec::new(),
             grants: BTreeMap::new(),
             regions: Vec::new(),
             ended: Ended::default(),
@@ -182,9 +209,31 @@ impl<N: Nic> Engine<N> {
         &mut self.nic
     }
 
+    /// How long a peer may be silent before it is down.
+    pub(crate) const fn silence(&self) -> Duration {
+        self.silence
+    }
+
     /// A register of this endpoint.
     pub(crate) fn register_value(&self, register: Register) -> u64 {
-        self.registers[register.index()]
+        let elsewhere = self.board.as_ref().map_or(0, |board| board.value(register));
+        self.registers[register.index()].wrapping_add(elsewhere)
+    }
+
+    /// From now on the endpoint has these registers and locks, too.
+    pub(crate) fn show(&mut self, board: Box<dyn Board>) {
+        self.board = Some(board);
+    }
+
+    /// So many peers are living elsewhere. Returns the number of those here.
+    pub(crate) fn count_peers_elsewhere(&mut self, count: usize) -> usize {
+        self.peers_elsewhere = count;
+        self.living.len()
+    }
+
+    /// Takes what was counted since the last call, for a board that has the counters.
+    pub(crate) fn take_counted(&mut self) -> [u64; Register::COUNT] {
+        std::mem::take(&mut self.registers)
     }
 
     pub(crate) fn set_scratch(&mut self, value: u64) {
@@ -214,6 +263,7 @@ impl<N: Nic> Engine<N> {
             self.next_look = now + LOOK_EVERY;
             self.look_at_pairs(now);
             self.look_at_revocations(now);
+            self.look_at_unanswered();
         }
         self.close_regions();
         self.send_all();

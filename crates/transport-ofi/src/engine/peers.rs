@@ -36,7 +36,7 @@ impl<N: Nic> Engine<N> {
             self.part(handle, DownReason::Disconnected);
         }
         let maximum = self.capabilities.peers_max;
-        if self.living.len() >= maximum {
+        if self.peers() >= maximum {
             return Err(ConnectError::Exhausted { maximum });
         }
         let to = self.nic.insert(&of.name).map_err(|error| ConnectError::Provider {
@@ -304,9 +304,9 @@ impl<N: Nic> Engine<N> {
         }) || !self.operations.is_empty()
     }
 
-    /// The number of living peers.
+    /// The number of living peers, and of those that the endpoint has elsewhere.
     pub(crate) fn peers(&self) -> usize {
-        self.living.len()
+        self.living.len() + self.peers_elsewhere
     }
 
     /// The address behind a handle.

@@ -33,19 +33,46 @@ const KEYS_KNOWN_MAX: usize = 4096;
 /// A key that this endpoint has granted.
 #[derive(Debug)]
 pub(super) struct Grant {
-    pub region: OfiRegion,
+    pub ground: Ground,
     pub start: u64,
     pub length: u64,
     pub access: Access,
     /// The only pair that may use it; `None` for the partition.
     pub audience: Option<u32>,
-    /// The registration; `None` for a range without bytes.
-    registration: Option<(Registration, Spot)>,
+    pub registered: Registered,
     /// The pairs that were told where it is.
     pub holders: BTreeSet<u32>,
     /// Each former holder has said that nothing of its own is under way.
-    is_settled: bool,
+    pub is_settled: bool,
     pub state: State,
+}
+
+/// The memory of a key.
+#[derive(Debug)]
+pub(super) enum Ground {
+    /// A region of this endpoint, which the key keeps.
+    Region(OfiRegion),
+    /// Memory that another transport granted.
+    Memory(Memory),
+}
+
+impl Ground {
+    pub fn memory(&self) -> &Memory {
+        match self {
+            Self::Region(region) => region.memory(),
+            Self::Memory(memory) => memory,
+        }
+    }
+}
+
+/// Whether the range of a key is registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Registered {
+    /// Not yet: nobody has asked for it.
+    Later,
+    /// It has no bytes.
+    Nothing,
+    At(Registration, Spot),
 }
 
 /// Whether a key is in force.
@@ -134,23 +161,26 @@ impl<N: Nic> Engine<N> {
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
         let rights =
             Rights { read: access.contains(Access::READ), write: access.contains(Access::WRITE) };
-        let registration = if bytes == 0 {
-            None
+        let registered = if bytes == 0 {
+            Registered::Nothing
         } else {
             let registered = self.nic.register((region.memory(), offset, bytes), rights);
-            Some(registered.map_err(|error| GrantError::Provider { reason: error.to_string() })?)
+            let provider =
+                |error: weft_libfabric::Error| GrantError::Provider { reason: error.to_string() };
+            let (registration, spot) = registered.map_err(provider)?;
+            Registered::At(registration, spot)
         };
         let mut key = RemoteKey(self.nic.random());
         while self.grants.contains_key(&key) || key.0 == 0 {
             key = RemoteKey(self.nic.random());
         }
         let grant = Grant {
-            region: region.clone(),
+            ground: Ground::Region(region.clone()),
             start,
             length,
             access,
             audience,
-            registration,
+            registered,
             holders: BTreeSet::new(),
             is_settled: true,
             state: State::Valid,
@@ -168,9 +198,12 @@ impl<N: Nic> Engine<N> {
         let grant = self.grants.get_mut(&key).filter(|grant| grant.is_for(handle));
         let grant = grant.ok_or(OperationError::InvalidKey)?;
         grant.holders.insert(handle);
-        let spot = grant.registration.map(|(_, spot)| spot).unwrap_or_default();
+        let spot = match grant.registered {
+            Registered::At(_, spot) => spot,
+            Registered::Nothing | Registered::Later => Spot::default(),
+        };
         // Memory in place may begin anywhere.
-        let base = grant.region.memory().segment().base().addr().get() as u64;
+        let base = grant.ground.memory().segment().base().addr().get() as u64;
         let skew = u8::try_from(base.wrapping_add(grant.start) % 8).unwrap_or(0);
         Ok(Range { spot, skew, length: grant.length, access: grant.access })
     }
@@ -398,7 +431,7 @@ impl<N: Nic> Engine<N> {
 
     fn end_grant(&mut self, key: RemoteKey) {
         let Some(grant) = self.grants.remove(&key) else { return };
-        if let Some((registration, _)) = grant.registration {
+        if let Registered::At(registration, _) = grant.registered {
             let is_settled = grant.is_settled && grant.holders.is_empty();
             self.nic.deregister(registration, is_settled);
         }

@@ -199,13 +199,14 @@ impl<N: Nic> Engine<N> {
         } else {
             return Some(Sent::Yes);
         };
-        pair.sending.pong = false;
+        let was_asked = std::mem::take(&mut pair.sending.pong);
         let (took_room, is_ping) = (body == Body::Credit(true), body == Body::Ping);
         let sent = self.transmit(handle, body)?;
         if sent != Sent::Yes {
             let sending = &mut self.pair_mut(handle)?.sending;
             sending.room += usize::from(took_room);
             sending.ping |= is_ping;
+            sending.pong |= was_asked;
         }
         Some(sent)
     }

@@ -3,37 +3,46 @@
 use std::sync::atomic::Ordering;
 
 use weft_fabric::{Access, Atomic, Command, LockRequest, OperationError, Register, Target, Width};
-use weft_memory::{CopyMode, Segment};
+use weft_memory::{CopyMode, Memory, Segment};
 
 use super::Engine;
 use crate::nic::Nic;
 use crate::packet::{Answer, Request};
-use crate::region::OfiRegion;
 
 /// A word of a granted range.
 struct Word {
-    region: OfiRegion,
+    memory: Memory,
     place: usize,
 }
 
 impl Word {
     fn segment(&self) -> &Segment {
-        self.region.memory().segment()
+        self.memory.segment()
     }
 
     /// Calls `write`, which changes `length` bytes here and nothing else.
     fn writing<R>(&self, length: usize, write: impl FnOnce(&Segment) -> R) -> R {
-        self.region.memory().writing(self.place, length, write)
+        self.memory.writing(self.place, length, write)
     }
 }
 
 impl<N: Nic> Engine<N> {
     /// Serves a request of a peer.
     pub(super) fn serve(&mut self, handle: u32, number: u64, request: Request) {
-        let result = match request {
-            Request::Resolve(key) => self.resolved(handle, key).map(Answer::Range),
-            other => self.serve_value(handle, other).map(Answer::Value),
-        };
+        if let Request::Resolve(key) = request {
+            return self.answer_for_key(handle, number, key);
+        }
+        let result = self.serve_value(handle, request).map(Answer::Value);
+        self.answer(handle, number, result);
+    }
+
+    /// Answers a request.
+    pub(super) fn answer(
+        &mut self,
+        handle: u32,
+        number: u64,
+        result: Result<Answer, OperationError>,
+    ) {
         if let Some(pair) = self.pair_mut(handle) {
             pair.sending.answers.push_back((number, result));
             self.dirty.insert(handle);
@@ -83,7 +92,8 @@ impl<N: Nic> Engine<N> {
             }
             Request::Lock(request) => self.serve_lock(request),
             Request::Register(number) => {
-                Ok(self.registers.get(usize::from(number)).copied().unwrap_or(0))
+                let register = Register::ALL.get(usize::from(number));
+                Ok(register.map_or(0, |register| self.register_value(*register)))
             }
             Request::Flush | Request::Resolve(_) => Ok(0),
         }
@@ -94,6 +104,10 @@ impl<N: Nic> Engine<N> {
         let number = request.number;
         if number >= maximum {
             return Err(OperationError::InvalidLock { number, maximum });
+        }
+        if let Some(board) = &self.board {
+            let (old, added) = board.lock(request);
+            return Ok(u64::from(old) | u64::from(added) << 32);
         }
         let lock = self.locks.entry(number).or_insert(0);
         let old = *lock;
@@ -132,12 +146,13 @@ impl<N: Nic> Engine<N> {
         if offset > region || length > region - offset {
             return Err(OperationError::OutOfBounds { offset, length, region });
         }
-        // The region was registered, so that it lies in memory.
+        // The range was checked to lie in memory.
         let place = usize::try_from(grant.start + offset).unwrap_or(usize::MAX);
-        if !grant.region.memory().segment().is_aligned(place, width.into()) {
+        let memory = grant.ground.memory();
+        if !memory.segment().is_aligned(place, width.into()) {
             return Err(OperationError::Misaligned { offset, alignment: width.into() });
         }
-        Ok(Word { region: grant.region.clone(), place })
+        Ok(Word { memory: memory.clone(), place })
     }
 
     /// The register of a peer is asked for by its number.

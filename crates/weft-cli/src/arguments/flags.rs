@@ -6,7 +6,7 @@
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches};
 use weft_options::{Entry, TABLE};
 
-use super::{Command, Line};
+use super::{Command, Line, oshmem};
 use crate::output;
 
 /// The line that every help ends with.
@@ -28,7 +28,8 @@ pub struct Invocation {
 impl Invocation {
     /// Parses the arguments of the process; prints help and errors, and exits, as clap does.
     pub fn parse() -> Self {
-        let parsed = command().try_get_matches().and_then(|matches| {
+        let words = oshmem::spelled(std::env::args_os().collect());
+        let parsed = command().try_get_matches_from(words).and_then(|matches| {
             let line = Line::from_arg_matches(&matches)?;
             Ok(Self { command: line.command, flags: flags(&matches) })
         });

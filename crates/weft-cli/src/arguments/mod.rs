@@ -2,14 +2,17 @@
 
 mod flags;
 pub mod network;
+mod oshmem;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
+use weft_options::{Options, TransportChoice};
 
 pub use flags::{HINT, Invocation, command, command_of_today};
+pub use oshmem::{Launcher, OshrunArguments, WrapperArguments};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -161,6 +164,15 @@ pub enum Command {
     /// Runs a program with its TCP connections on the fabric wherever both ends are under weft
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArguments),
+    /// Runs an OpenSHMEM or MPI program as a job of several processes (PEs), on one or more hosts
+    #[command(after_help = oshmem::OSHRUN_EXAMPLES)]
+    Oshrun(Box<OshrunArguments>),
+    /// Compiles a C program with OpenSHMEM
+    #[command(after_help = oshmem::OSHCC_EXAMPLES)]
+    Oshcc(WrapperArguments),
+    /// Compiles a C++ program with OpenSHMEM
+    #[command(name = "oshc++", after_help = oshmem::OSHCC_EXAMPLES)]
+    Oshcxx(WrapperArguments),
     /// Serves this node: brokers endpoints and connections
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArguments),
@@ -191,6 +203,13 @@ pub enum Command {
     /// Shows the options of the configuration, what each means, and a file that says them
     #[command(subcommand, after_help = CONFIG_EXAMPLES)]
     Config(ConfigCommand),
+    /// Installs weft, its libraries, headers, manual pages and completions below a directory
+    #[command(after_help = "Examples:\n  sudo weft install /usr/local\n  weft install ~/.local")]
+    Install {
+        /// The directory; it gets bin, lib, include and share
+        #[arg(value_name = "PREFIX")]
+        prefix: PathBuf,
+    },
     /// Writes the manual pages into a directory
     #[command(hide = true)]
     Man {
@@ -439,7 +458,7 @@ pub struct PerfArguments {
     /// The measurement
     #[arg(value_enum)]
     pub test: PerfTest,
-    /// Over which transport [default: shm; with --to: ofi]
+    /// Over which transport [default: shm; to another node: that of fabric.transport]
     #[arg(long, value_enum)]
     pub transport: Option<TransportName>,
     /// Measures to `weft perf serve` on this node of the fabric
@@ -480,8 +499,19 @@ pub struct PerfArguments {
 impl PerfArguments {
     /// The transport that is measured.
     pub fn transport(&self) -> TransportName {
-        let usual = if self.to.is_some() { TransportName::Ofi } else { TransportName::Shm };
-        self.transport.unwrap_or(usual)
+        self.transport.unwrap_or(TransportName::Shm)
+    }
+
+    /// The same arguments, with the transport that is meant if none is named.
+    pub fn over_the_usual(&self, options: &Options) -> Self {
+        let is_between_nodes = self.to.is_some() || self.test == PerfTest::Serve;
+        let usual = match options.fabric_transport() {
+            _ if !is_between_nodes => TransportName::Shm,
+            TransportChoice::Auto => TransportName::Auto,
+            TransportChoice::Shm => TransportName::Shm,
+            TransportChoice::Ofi => TransportName::Ofi,
+        };
+        Self { transport: self.transport.or(Some(usual)), ..self.clone() }
     }
 
     /// The lane of `weft perf lane`.
@@ -623,6 +653,8 @@ pub enum TransportName {
     Sim,
     /// libfabric, two threads of one process
     Ofi,
+    /// One endpoint over shared memory on its node and libfabric between nodes
+    Auto,
 }
 
 impl TransportName {
@@ -632,6 +664,7 @@ impl TransportName {
             Self::Shm => "shm",
             Self::Sim => "sim",
             Self::Ofi => "ofi",
+            Self::Auto => "auto",
         }
     }
 }

@@ -3,18 +3,18 @@
 use anyhow::Context;
 use rustix::fs::MemfdFlags;
 use std::os::fd::AsFd;
-use weft_fabric::{Endpoint, HostMemory};
+use weft_fabric::HostMemory;
 use weft_memory::{Memory, Segment};
-use weft_transport_shm::{ShmEndpoint, ShmRegion, WayInPlace};
+use weft_transport_shm::WayInPlace;
 
 use crate::arguments::{MemoryKind, MemoryWay, PerfArguments};
 
 /// Registers `length` bytes of memory of the kind that was asked for.
-pub fn register(
-    endpoint: &mut ShmEndpoint,
+pub fn register<E: HostMemory<Memory = Memory>>(
+    endpoint: &mut E,
     arguments: &PerfArguments,
     length: u64,
-) -> anyhow::Result<ShmRegion> {
+) -> anyhow::Result<E::Region> {
     let memory = match arguments.memory {
         MemoryKind::Fresh => return Ok(endpoint.register(length)?),
         MemoryKind::File => of_file(length)?,

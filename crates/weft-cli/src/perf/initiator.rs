@@ -17,7 +17,7 @@ const WINDOW_MAX: u64 = 64;
 /// Bytes that are pending at most, but for one operation.
 const WINDOW_BYTES: u64 = 8 << 20;
 /// Turns of waiting for the first word of the other end are bounded by its time instead.
-const HELLO_WITHIN_NS: u64 = 5_000_000_000;
+const HELLO_WITHIN_NS: u64 = 10_000_000_000;
 /// A time stamp costs some 20 ns: it is taken once for this many bytes or operations.
 const BYTES_PER_STAMP: u64 = 65_536;
 const OPERATIONS_PER_STAMP: u64 = 256;
@@ -141,7 +141,7 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
             surroundings.idle()?;
             ensure!(
                 surroundings.now_ns().saturating_sub(start) < HELLO_WITHIN_NS,
-                "the other end did not say a word within 5 s"
+                "the other end did not say a word within 10 s"
             );
         }
         let responder = endpoint

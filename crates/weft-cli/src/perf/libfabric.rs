@@ -8,7 +8,6 @@ use anyhow::{Context, anyhow, bail, ensure};
 use weft_broker::local::LocalBroker;
 use weft_broker::{Limits, no_bells};
 use weft_fabric::{Endpoint, EndpointAddress, EndpointOptions, NodeId, Transport};
-use weft_libfabric::Wanted;
 use weft_options::{Options, ServicePolicy};
 use weft_sync::{AdaptiveWait, Step, contention};
 use weft_transport_ofi::{OfiTransport, Parameters, Ports};
@@ -20,6 +19,7 @@ use super::{
     Budget, FarEnd, Surroundings, check_size, gather, lane, message, polling, region_bytes,
 };
 use crate::arguments::{MemoryKind, PerfArguments, PerfTest};
+use crate::transports;
 
 /// Real time of a run.
 const RUN_NS: u64 = 200_000_000;
@@ -87,7 +87,7 @@ pub fn measure(arguments: &PerfArguments, size: u64, options: &Options) -> anyho
         arguments.memory == MemoryKind::Fresh,
         "over libfabric there is fresh memory alone; leave --memory out"
     );
-    let wanted = wanted(arguments, options, None)?;
+    let wanted = transports::found(transports::wanted(arguments.provider.as_deref(), options))?;
     let directory =
         LocalBroker::new(NodeId::LOCAL, Limits::default(), ServicePolicy::default(), no_bells);
     let placement =
@@ -119,28 +119,6 @@ pub fn measure(arguments: &PerfArguments, size: u64, options: &Options) -> anyho
             gather(arguments, size, Initiator::new(endpoint, region, far)?, &placement)
         }
     }
-}
-
-/// The provider that is wanted, and the address of its interface, if the fabric has one.
-///
-/// # Errors
-/// There is no libfabric, or no provider.
-pub fn wanted(
-    arguments: &PerfArguments,
-    options: &Options,
-    address: Option<String>,
-) -> anyhow::Result<Wanted> {
-    let provider = arguments.provider.as_deref().or(options.fabric_provider());
-    let (provider, ports) = (provider.map(str::to_owned), options.fabric_ports());
-    let wanted = Ports::between_hosts(Wanted { provider, source: address, ports })?.wanted;
-    let source = wanted.source.or_else(|| loopback(wanted.provider.as_deref()?));
-    Ok(Wanted { source, ..wanted })
-}
-
-/// Providers over TCP find each other on the loopback interface.
-fn loopback(provider: &str) -> Option<String> {
-    let is_tcp = ["tcp", "net", "sockets"].iter().any(|name| provider.starts_with(name));
-    is_tcp.then(|| "127.0.0.1".to_owned())
 }
 
 /// Is the other end, for the initiator at `to`.

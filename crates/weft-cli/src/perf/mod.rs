@@ -96,6 +96,7 @@ struct Budget {
 
 /// `weft perf`.
 pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow::Result<ExitCode> {
+    let arguments = &arguments.over_the_usual(&configuration.options);
     let size = arguments.size.unwrap_or(8);
     ensure!(
         (1..=SIZE_MAX).contains(&size),
@@ -130,13 +131,15 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
         arguments.test.name()
     );
     ensure!(
-        arguments.transport() == TransportName::Shm && arguments.to.is_none()
+        matches!(arguments.transport(), TransportName::Shm | TransportName::Auto)
+            && arguments.to.is_none()
             || arguments.test != PerfTest::Lane
             || arguments.lane_kind() == LaneKind::Endpoint,
         "only ends of this host share memory; use --over endpoint"
     );
     ensure!(
-        arguments.transport() == TransportName::Ofi || arguments.provider.is_none(),
+        matches!(arguments.transport(), TransportName::Ofi | TransportName::Auto)
+            || arguments.provider.is_none(),
         "--provider is for libfabric; add `--transport ofi`"
     );
     let report = match (arguments.test, arguments.transport()) {
@@ -146,7 +149,9 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
         }
         (_, TransportName::Sim) => simulated::measure(arguments, size)?,
         (_, TransportName::Ofi) => libfabric::measure(arguments, size, &configuration.options)?,
-        (_, TransportName::Shm) => shared::measure(arguments, size, configuration)?,
+        (_, TransportName::Shm | TransportName::Auto) => {
+            shared::measure(arguments, size, configuration)?
+        }
     };
     if arguments.json {
         show_line!("{}", serde_json::to_string(&report.json())?);

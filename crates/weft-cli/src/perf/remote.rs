@@ -8,17 +8,19 @@
 //! - A server measures with [`CALLS_MAX`] callers at a time, and says so to the next.
 //! - Each call and each measurement that nobody continues ends.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use weft_broker::remote::RemoteBroker;
 use weft_fabric::{
     Blocking, Endpoint, EndpointAddress, EndpointOptions, Event, Group, MessageHeader, NodeId,
     PATIENCE, SendError, Transport, Vpid,
 };
+use weft_layers::{LayeredEndpoint, LayeredTransport};
+use weft_libfabric::{Error, Library, Wanted};
 use weft_transport_ofi::{OfiTransport, Parameters, Ports};
 use weft_transport_shm::ShmTransport;
 
@@ -28,6 +30,7 @@ use super::{check_size, gather, lane, libfabric, message, region_bytes};
 use crate::arguments::{MemoryKind, PerfArguments, PerfTest, TransportName};
 use crate::configuration::Configuration;
 use crate::output::show_line;
+use crate::transports::PortsOfNode;
 use crate::{daemon, transports};
 
 /// The group of the servers.
@@ -38,8 +41,10 @@ const CALL: u8 = 64;
 const ANSWER: u8 = 65;
 /// Callers that are measured with at a time.
 const CALLS_MAX: usize = 16;
-/// How long a server may take to answer a call.
+/// How long a server may take to answer a call that has left.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long a call may take to leave: both ends may have to load a library.
+const LEAVE_WITHIN: Duration = Duration::from_secs(15);
 /// How soon a call is repeated that nobody answered.
 const AGAIN: Duration = Duration::from_millis(200);
 /// How long the server sleeps at most.
@@ -97,37 +102,51 @@ impl Call {
     }
 }
 
-/// A transport of this node, or why there is none.
-fn over_shm(configuration: &Configuration) -> anyhow::Result<ShmTransport> {
+/// The daemon of this node, which is started if it is not there.
+fn daemon(configuration: &Configuration) -> anyhow::Result<(PathBuf, Arc<RemoteBroker>)> {
     let socket = configuration.control_socket(None)?;
     if !weftd::client::answers(&socket.path) {
         daemon::start(&socket, &configuration.options, &[])?;
     }
     let broker = RemoteBroker::new(&socket.path, "weft perf");
-    let parameters = transports::shm_parameters(&configuration.options);
-    Ok(ShmTransport::new(Arc::new(broker), parameters))
+    Ok((socket.path, Arc::new(broker)))
+}
+
+fn over_shm(configuration: &Configuration) -> anyhow::Result<ShmTransport> {
+    let (_, broker) = daemon(configuration)?;
+    Ok(ShmTransport::new(broker, transports::shm_parameters(&configuration.options)))
 }
 
 fn over_ofi(
     arguments: &PerfArguments,
     configuration: &Configuration,
 ) -> anyhow::Result<OfiTransport<Ports>> {
-    let socket = configuration.control_socket(None)?;
-    if !weftd::client::answers(&socket.path) {
-        daemon::start(&socket, &configuration.options, &[])?;
-    }
-    let wanted = libfabric::wanted(arguments, &configuration.options, data_address(&socket.path))?;
-    let broker = RemoteBroker::new(&socket.path, "weft perf");
-    Ok(OfiTransport::new(Ports { wanted }, Arc::new(broker), Parameters::default()))
+    let (socket, broker) = daemon(configuration)?;
+    let wanted = transports::wanted(arguments.provider.as_deref(), &configuration.options);
+    let source = transports::data_address(&socket);
+    let wanted = transports::found(Wanted { source, ..wanted })?;
+    Ok(OfiTransport::new(Ports { wanted }, broker, Parameters::default()))
 }
 
-/// The address of the interface that leads to the other nodes; `None` if the daemon has joined no
-/// fabric.
-fn data_address(socket: &Path) -> Option<String> {
-    let fabric = weftd::client::status(socket).ok()?.fabric?;
-    let own = fabric.nodes.into_iter().find(|node| node.state == "self")?;
-    let address: std::net::SocketAddr = own.address.parse().ok()?;
-    Some(address.ip().to_string())
+fn over_both(
+    arguments: &PerfArguments,
+    configuration: &Configuration,
+) -> anyhow::Result<LayeredTransport<PortsOfNode>> {
+    let (socket, broker) = daemon(configuration)?;
+    let options = &configuration.options;
+    let wanted = transports::wanted(arguments.provider.as_deref(), options);
+    if arguments.to.is_some_and(|to| to != transports::own_number(&socket)) {
+        // It is needed, and where there is none nobody answers.
+        let wanted = transports::found(wanted.clone())?;
+        if Library::load()?.offers(&wanted)?.is_empty() {
+            return Err(Error::NoOffer(format!(
+                "provider {}",
+                wanted.provider.unwrap_or_default()
+            ))
+            .into());
+        }
+    }
+    Ok(transports::layered(&socket, broker, transports::shm_parameters(options), wanted))
 }
 
 /// Measures `arguments.test` to the server of a node.
@@ -142,9 +161,15 @@ pub fn measure(
         "between nodes there is fresh memory alone; leave --memory out"
     );
     match arguments.transport() {
-        TransportName::Shm => measure_over(over_shm(configuration)?, arguments, size, node),
+        TransportName::Shm => {
+            measure_over(over_shm(configuration)?, arguments, size, node, |_| None)
+        }
         TransportName::Ofi => {
-            measure_over(over_ofi(arguments, configuration)?, arguments, size, node)
+            measure_over(over_ofi(arguments, configuration)?, arguments, size, node, |_| None)
+        }
+        TransportName::Auto => {
+            let both = over_both(arguments, configuration)?;
+            measure_over(both, arguments, size, node, LayeredEndpoint::refusal_of_port)
         }
         TransportName::Sim => bail!("the simulator has no other nodes; leave --to out"),
     }
@@ -155,12 +180,13 @@ fn measure_over<T: Transport>(
     arguments: &PerfArguments,
     size: u64,
     node: NodeId,
+    why_alone: impl Fn(&T::Endpoint) -> Option<&str>,
 ) -> anyhow::Result<Report> {
     check_size(&transport, arguments.test, size)?;
     let mut endpoint = transport.open(&EndpointOptions::default())?;
     let from = endpoint.address();
     let test = arguments.test;
-    call(&transport, Call { to: node, test, size, from })?;
+    call(&transport, arguments.transport(), Call { to: node, test, size, from }, why_alone)?;
     let far = libfabric::Far::new(None);
     let placement = format!("from node {} to node {node}", from.node);
     match test {
@@ -180,15 +206,25 @@ fn measure_over<T: Transport>(
 }
 
 /// Asks the server of a node to be the other end.
-fn call<T: Transport>(transport: &T, wanted: Call) -> anyhow::Result<()> {
+fn call<T: Transport>(
+    transport: &T,
+    over: TransportName,
+    wanted: Call,
+    why_alone: impl Fn(&T::Endpoint) -> Option<&str>,
+) -> anyhow::Result<()> {
     let bytes = wanted.emit()?;
     let group = Group::new(GROUP).context("the group is there")?;
     let mut endpoint = transport.open(&EndpointOptions::default())?;
-    let until = Instant::now() + ANSWER_WITHIN;
+    let mut until = Instant::now() + LEAVE_WITHIN;
+    let mut has_left = false;
     let mut again = Instant::now();
     while Instant::now() < until {
         if again <= Instant::now() {
-            match endpoint.send_multicast(group, MessageHeader::tag(CALL), &[&bytes]) {
+            let sent = endpoint.send_multicast(group, MessageHeader::tag(CALL), &[&bytes]);
+            if sent.is_ok() && !std::mem::replace(&mut has_left, true) {
+                until = Instant::now() + ANSWER_WITHIN;
+            }
+            match sent {
                 Ok(0) | Err(SendError::WouldBlock) => again = Instant::now() + AGAIN / 10,
                 Ok(_) => again = Instant::now() + AGAIN,
                 Err(error) => return Err(error.into()),
@@ -202,6 +238,10 @@ fn call<T: Transport>(transport: &T, wanted: Call) -> anyhow::Result<()> {
                 answer = Some(String::from_utf8_lossy(message.payload).into_owned());
             }
         });
+        if let Some(reason) = why_alone(&endpoint).filter(|_| wanted.to != endpoint.address().node)
+        {
+            bail!("node {} is not reached: {reason}", wanted.to);
+        }
         match answer {
             Some(reason) if reason.is_empty() => return Ok(()),
             Some(reason) => bail!("node {}: {reason}", wanted.to),
@@ -211,43 +251,31 @@ fn call<T: Transport>(transport: &T, wanted: Call) -> anyhow::Result<()> {
     bail!(
         "no `weft perf serve` of node {} answers over {}; start one there, as the same user",
         wanted.to,
-        transport.capabilities().transport
+        over.name()
     )
 }
 
 /// Is the other end for callers on any node, until the program is ended.
 pub fn serve(arguments: &PerfArguments, configuration: &Configuration) -> anyhow::Result<()> {
     ensure!(arguments.to.is_none(), "--to is for the end that measures; leave it out");
-    let (shm, ofi) = match arguments.transport {
-        None => (Some(over_shm(configuration)), Some(over_ofi(arguments, configuration))),
-        Some(TransportName::Shm) => (Some(over_shm(configuration)), None),
-        Some(TransportName::Ofi) => (None, Some(over_ofi(arguments, configuration))),
-        Some(TransportName::Sim) => bail!("the simulator has no other nodes"),
-    };
-    let mut threads = Vec::new();
-    if let Some(shm) = shm {
-        threads.push(serve_over(shm?)?);
+    let over = arguments.transport();
+    match over {
+        TransportName::Shm => serve_over(over_shm(configuration)?, over, |_| None),
+        TransportName::Ofi => serve_over(over_ofi(arguments, configuration)?, over, |_| None),
+        TransportName::Auto => {
+            serve_over(over_both(arguments, configuration)?, over, LayeredEndpoint::refusal_of_port)
+        }
+        TransportName::Sim => bail!("the simulator has no other nodes"),
     }
-    match ofi {
-        Some(Ok(ofi)) => match serve_over(ofi) {
-            Ok(thread) => threads.push(thread),
-            Err(error) if !threads.is_empty() => show_line!("not over ofi: {error:#}"),
-            Err(error) => return Err(error),
-        },
-        Some(Err(error)) if !threads.is_empty() => show_line!("not over ofi: {error:#}"),
-        Some(Err(error)) => return Err(error),
-        None => {}
-    }
-    for thread in threads {
-        thread.join().map_err(|_| anyhow!("a server panicked"))??;
-    }
-    Ok(())
 }
 
-type Server = std::thread::JoinHandle<anyhow::Result<()>>;
-
-/// Serves over one transport, on a thread.
-fn serve_over<T>(transport: T) -> anyhow::Result<Server>
+/// Serves over one transport. `why_alone` says why other nodes do not reach an endpoint, if it
+/// knows.
+fn serve_over<T>(
+    transport: T,
+    over: TransportName,
+    why_alone: impl Fn(&T::Endpoint) -> Option<&str>,
+) -> anyhow::Result<()>
 where
     T: Transport + Send + Sync + 'static,
     T::Endpoint: Send,
@@ -255,40 +283,40 @@ where
     let mut endpoint = transport.open(&EndpointOptions::default())?;
     let group = Group::new(GROUP).context("the group is there")?;
     endpoint.join_within(group, PATIENCE)?;
-    let (name, address) = (transport.capabilities().transport, endpoint.address());
-    show_line!("serving node {} over {name}, as endpoint {address}", address.node);
+    let address = endpoint.address();
+    show_line!("serving node {} over {}, as endpoint {address}", address.node, over.name());
     let (transport, calls) = (Arc::new(transport), Arc::new(AtomicUsize::new(0)));
-    let thread = std::thread::Builder::new().name(format!("weft-perf-{name}"));
-    let thread = thread.spawn(move || -> anyhow::Result<()> {
-        let mut seen = Vec::new();
-        loop {
-            endpoint.wait(Some(SLEEP_MAX));
-            let mut heard = Vec::new();
-            endpoint.poll(64, &mut |event| {
-                if let Event::Message(message) = event
-                    && message.header.tag == CALL
-                {
-                    heard.extend(Call::parse(message.payload).map(|call| (message.peer, call)));
-                }
-            });
-            for (caller, call) in heard {
-                // A call is repeated until its answer arrives.
-                let is_new = !seen.contains(&call);
-                if call.to != address.node {
-                    continue;
-                }
-                let reason = if is_new { begin(&transport, &calls, call) } else { String::new() };
-                if is_new && reason.is_empty() {
-                    seen.truncate(CALLS_MAX);
-                    seen.insert(0, call);
-                }
-                // A caller that is gone needs no answer; another repeats its call.
-                let header = MessageHeader::tag(ANSWER);
-                let _ = endpoint.send_short(caller, header, &[reason.as_bytes()]);
+    let (mut seen, mut is_told) = (Vec::new(), false);
+    loop {
+        endpoint.wait(Some(SLEEP_MAX));
+        let mut heard = Vec::new();
+        endpoint.poll(64, &mut |event| {
+            if let Event::Message(message) = event
+                && message.header.tag == CALL
+            {
+                heard.extend(Call::parse(message.payload).map(|call| (message.peer, call)));
             }
+        });
+        if let Some(reason) = why_alone(&endpoint).filter(|_| !is_told) {
+            is_told = true;
+            show_line!("other nodes do not reach this one: {reason}");
         }
-    });
-    thread.context("a server cannot be started")
+        for (caller, call) in heard {
+            // A call is repeated until its answer arrives.
+            let is_new = !seen.contains(&call);
+            if call.to != address.node {
+                continue;
+            }
+            let reason = if is_new { begin(&transport, &calls, call) } else { String::new() };
+            if is_new && reason.is_empty() {
+                seen.truncate(CALLS_MAX);
+                seen.insert(0, call);
+            }
+            // A caller that is gone needs no answer; another repeats its call.
+            let header = MessageHeader::tag(ANSWER);
+            let _ = endpoint.send_short(caller, header, &[reason.as_bytes()]);
+        }
+    }
 }
 
 /// Begins to be the other end for a caller. Returns why not; nothing if it began.

@@ -12,8 +12,11 @@ use anyhow::{Context, bail, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::CpuSet;
 use weft_broker::remote::RemoteBroker;
-use weft_fabric::{Endpoint, EndpointAddress, EndpointOptions, NodeId, Transport, Vpid};
-use weft_memory::CopyMode;
+use weft_fabric::{
+    Endpoint, EndpointAddress, EndpointOptions, HostMemory, NodeId, Transport, Vpid,
+};
+use weft_layers::LayeredTransport;
+use weft_memory::{CopyMode, Memory};
 use weft_options::Options;
 use weft_options::runtime_path::ControlSocket;
 use weft_sync::{AdaptiveWait, Step, contention};
@@ -26,8 +29,9 @@ use super::responder::{Progress, Responder};
 use super::{
     Budget, FarEnd, Surroundings, check_size, gather, ground, lane, message, region_bytes,
 };
-use crate::arguments::{LaneKind, PerfArguments, PerfTest};
+use crate::arguments::{LaneKind, PerfArguments, PerfTest, TransportName};
 use crate::configuration::{Configuration, hand_on};
+use crate::transports::PortsOfNode;
 use crate::{daemon, transports};
 
 /// Real time of a run.
@@ -59,14 +63,32 @@ pub fn measure(
     if !weftd::client::answers(&socket.path) {
         daemon::start(&socket, &configuration.options, &[])?;
     }
-    let transport = transport(&socket, &configuration.options, arguments);
+    let options = &configuration.options;
+    match arguments.transport() {
+        TransportName::Auto => {
+            let both = over_both(&socket, options, arguments);
+            measure_over(both, arguments, size, &socket, options)
+        }
+        _ => measure_over(over_shm(&socket, options, arguments), arguments, size, &socket, options),
+    }
+}
+
+fn measure_over<T>(
+    transport: T,
+    arguments: &PerfArguments,
+    size: u64,
+    socket: &ControlSocket,
+    options: &Options,
+) -> anyhow::Result<Report>
+where
+    T: Transport<Endpoint: HostMemory<Memory = Memory>>,
+{
     check_size(&transport, arguments.test, size)?;
     let mut endpoint = transport.open(&EndpointOptions::default())?;
     let region = ground::register(&mut endpoint, arguments, region_bytes(size))?;
     // Pinned after the other process was started, which inherits the cores that are allowed.
     let address = endpoint.address().to_string();
-    let options = &configuration.options;
-    let far = Far::start(arguments, size, &address, Stdio::null(), &socket, options)?;
+    let far = Far::start(arguments, size, &address, Stdio::null(), socket, options)?;
     let placement = place(arguments)?;
     if arguments.test == PerfTest::Lane {
         let initiator = lane::Initiator::new(lane::OverEndpoint::waiting(endpoint), far, size)?;
@@ -123,7 +145,24 @@ pub fn respond(
     }
     let address = parse(address)?;
     let socket = configuration.control_socket(None)?;
-    let transport = transport(&socket, &configuration.options, arguments);
+    let options = &configuration.options;
+    match arguments.transport() {
+        TransportName::Auto => {
+            respond_over(over_both(&socket, options, arguments), arguments, size, address)
+        }
+        _ => respond_over(over_shm(&socket, options, arguments), arguments, size, address),
+    }
+}
+
+fn respond_over<T>(
+    transport: T,
+    arguments: &PerfArguments,
+    size: u64,
+    address: EndpointAddress,
+) -> anyhow::Result<()>
+where
+    T: Transport<Endpoint: HostMemory<Memory = Memory>>,
+{
     let mut endpoint = transport.open(&EndpointOptions::default())?;
     if arguments.test == PerfTest::Message {
         return answer(message::Responder::new(endpoint, address, size)?);
@@ -157,11 +196,27 @@ fn polling() -> AdaptiveWait {
     AdaptiveWait::new(TURNS_BEFORE_YIELD, 0)
 }
 
-fn transport(socket: &ControlSocket, options: &Options, arguments: &PerfArguments) -> ShmTransport {
-    let broker = RemoteBroker::new(&socket.path, "weft perf");
+fn broker(socket: &ControlSocket) -> Arc<RemoteBroker> {
+    Arc::new(RemoteBroker::new(&socket.path, "weft perf"))
+}
+
+fn parameters(options: &Options, arguments: &PerfArguments) -> Parameters {
     let in_place = ground::way_in_place(arguments.way);
-    let parameters = Parameters { in_place, ..transports::shm_parameters(options) };
-    ShmTransport::new(Arc::new(broker), parameters)
+    Parameters { in_place, ..transports::shm_parameters(options) }
+}
+
+fn over_shm(socket: &ControlSocket, options: &Options, arguments: &PerfArguments) -> ShmTransport {
+    ShmTransport::new(broker(socket), parameters(options, arguments))
+}
+
+fn over_both(
+    socket: &ControlSocket,
+    options: &Options,
+    arguments: &PerfArguments,
+) -> LayeredTransport<PortsOfNode> {
+    let wanted = transports::wanted(arguments.provider.as_deref(), options);
+    let parameters = parameters(options, arguments);
+    transports::layered(&socket.path, broker(socket), parameters, wanted)
 }
 
 fn parse(address: &str) -> anyhow::Result<EndpointAddress> {
@@ -203,7 +258,7 @@ impl Far {
         let program = std::env::current_exe().context("this program's own file is unknown")?;
         let mut command = Command::new(program);
         command
-            .args(["perf", arguments.test.name(), "--transport", "shm"])
+            .args(["perf", arguments.test.name(), "--transport", arguments.transport().name()])
             .args(["--size", &size.to_string(), "--respond", respond])
             .args(["--memory", arguments.memory.name(), "--way", arguments.way.name()])
             .args(arguments.over.iter().flat_map(|over| ["--over", over.name()]))

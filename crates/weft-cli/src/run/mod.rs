@@ -20,6 +20,7 @@ use crate::arguments::RunArguments;
 use crate::configuration::{Configuration, hand_on};
 use crate::daemon;
 use statistics::Block;
+pub use supervise::in_foreground;
 use weft_program::{self as program, Linkage, Lookup};
 
 /// Exit status when the program is there but cannot be executed, as shells have it.
@@ -99,7 +100,7 @@ fn supervised(mut command: Command, path: &Path, rest: &[OsString], block: &Bloc
 }
 
 /// A file that the kernel does not know is read by a shell, as shells do.
-fn as_shell_script(command: &Command, path: &Path, rest: &[OsString]) -> Command {
+pub fn as_shell_script(command: &Command, path: &Path, rest: &[OsString]) -> Command {
     let mut shell = Command::new("/bin/sh");
     shell.arg(path).args(rest);
     for (name, value) in command.get_envs() {

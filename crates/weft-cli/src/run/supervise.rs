@@ -70,7 +70,7 @@ fn pass_on(pid: Pid, signal: i32) {
 }
 
 /// True when this process group owns a terminal, whose keys signal all of the group.
-fn in_foreground() -> bool {
+pub fn in_foreground() -> bool {
     File::open("/dev/tty").is_ok_and(|terminal| {
         rustix::termios::tcgetpgrp(&terminal).is_ok_and(|group| group == rustix::process::getpgrp())
     })

@@ -66,7 +66,8 @@ impl Endpoints {
         Self {
             state: State::new(node, limits, weft_transport_shm::open_bell)
                 .starting_at(u16::from(first))
-                .with_policy(options.daemon_services()),
+                .with_policy(options.daemon_services())
+                .with_silence(options.fabric_silence_ms()),
             peers: HashMap::new(),
             leases: HashMap::new(),
             settles_at: Some(now + ANNOUNCE_WITHIN),
@@ -191,7 +192,12 @@ impl Service for Endpoints {
             name: "endpoints",
             kinds: &[KINDS],
             placement: Placement::Thread,
-            options: &["daemon.endpoints_max", "daemon.services", "daemon.user_share"],
+            options: &[
+                "daemon.endpoints_max",
+                "daemon.services",
+                "daemon.user_share",
+                "fabric.silence_ms",
+            ],
             events: &[(TICKET_REFUSED, "A program asked to open an endpoint by a bad ticket.")],
         }
     }
@@ -254,10 +260,14 @@ impl Service for Endpoints {
             self.state.settle(&mut messages);
             self.pack(messages, out);
         }
+        let mut messages = Vec::new();
+        self.state.handle_timeout(now.saturating_duration_since(self.began), &mut messages);
+        self.pack(messages, out);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.holds_until.or(self.settles_at)
+        let state = self.state.poll_timeout().map(|at| self.began + at);
+        [self.holds_until, self.settles_at, state].into_iter().flatten().min()
     }
 
     fn report(&self) -> Report {

@@ -25,9 +25,14 @@ pub fn role() -> Option<(String, PathBuf)> {
 }
 
 /// The role of a daemon.
+#[allow(dead_code, reason = "some tests set options")]
 pub fn serve(socket: PathBuf) {
-    let nothing: [(&str, &str); 0] = [];
-    let (options, _) = weft_options::Options::from_environment(nothing);
+    serve_with(socket, &[]);
+}
+
+/// The role of a daemon with these options, by their variables.
+pub fn serve_with(socket: PathBuf, options: &[(&str, &str)]) {
+    let (options, _) = weft_options::Options::from_environment(options.iter().copied());
     let node = "test".to_owned();
     let config = weftd::Config { socket, node, options, foreground: false, devices: Vec::new() };
     weftd::serve(config).expect("the socket is free");
@@ -46,6 +51,7 @@ pub fn spawn(role: &str, socket: &Path, target: Vpid) -> Child {
 }
 
 /// Connects to the endpoint that is named in the environment.
+#[allow(dead_code, reason = "not every test has other processes")]
 pub fn target(endpoint: &mut ShmEndpoint) -> Peer {
     let vpid = std::env::var(TARGET).expect("given").parse().expect("a number");
     let address = EndpointAddress::new(NodeId::LOCAL, Vpid(vpid));
@@ -100,6 +106,7 @@ impl Drop for Daemon {
 }
 
 /// Polls and waits until an event satisfies `done`. Returns how long it took.
+#[allow(dead_code, reason = "not every test has endpoints of this kind")]
 pub fn until(
     endpoint: &mut ShmEndpoint,
     what: &str,

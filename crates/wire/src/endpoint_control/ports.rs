@@ -11,6 +11,7 @@
 //! [`Open`]: super::Open
 //! [`flags::AGAIN`]: super::flags::AGAIN
 //! [`flags::PORT`]: super::flags::PORT
+//! [`flags::PORT_LATER`]: super::flags::PORT_LATER
 
 use super::VPID_WORDS;
 use super::field::{Field, messages};
@@ -85,7 +86,8 @@ impl Field for PortName {
 }
 
 messages! {
-    /// Says the port of an endpoint. From then on peers meet it there.
+    /// Says the port of an endpoint. From then on peers meet it there. Answer: `second` is how long
+    /// a peer may be silent before it is down, in milliseconds; 0 if the daemon does not say.
     Port = 64 {
         /// Identifies the request in its answer.
         ticket: u32,
@@ -99,7 +101,8 @@ messages! {
 
     /// Asks for a meeting with an endpoint at its port, on any node. Answer: [`Met`]. Status
     /// `NOT_FOUND` when the partition has no such endpoint, `AWAY` when its node is not joined,
-    /// `EXHAUSTED` when one of the two has its maximum of peers, which is `first`.
+    /// `NO_PORT` when the peer does not open its port, `EXHAUSTED` when one of the two has its
+    /// maximum of peers, which is `first`.
     Meet = 65 {
         /// Identifies the request in its answer. Not 0.
         ticket: u32,
@@ -151,7 +154,33 @@ messages! {
         greets_first: u8,
     }
 
-    /// The answer to an [`Open`] with [`flags::PORT`] that was carried out.
+    /// Says the port of an endpoint that another connection of the same user has opened with
+    /// [`flags::PORT_LATER`]. From then on this connection asks about ports, and hears of them. The
+    /// port ends with it. Answer: `first` is the address of the endpoint, as for [`Open`], `second`
+    /// as for [`Port`]. Status `NOT_FOUND` when there is no such endpoint, `IN_USE` when its VPID
+    /// is that of another one, or another connection has its port.
+    Attach = 69 {
+        /// Identifies the request in its answer.
+        ticket: u32,
+        /// The VPID of the endpoint.
+        vpid: u16,
+        /// The birth of the endpoint.
+        birth: u64,
+        /// The messages that fit in its mailbox.
+        depth: u32,
+        /// The name of the port.
+        name: PortName,
+    }
+
+    /// Says that an endpoint that was opened with [`flags::PORT_LATER`] opens no port. There is no
+    /// answer.
+    NoPort = 70 {
+        /// The VPID of the endpoint.
+        vpid: u16,
+    }
+
+    /// The answer to an [`Open`] with [`flags::PORT`] that was carried out, and with
+    /// [`flags::PORT_LATER`] unless the endpoint announces itself again.
     Opened = 73 {
         /// The ticket of the request.
         ticket: u32,
@@ -209,5 +238,13 @@ messages! {
         peer: u16,
         /// The secret of the meeting.
         secret: Secret,
+    }
+
+    /// A port of an endpoint that was opened with [`flags::PORT_LATER`] is wanted: an endpoint asks
+    /// to meet it, or a group that it asked for has members without memory for it. The program
+    /// answers by [`Attach`] or [`NoPort`].
+    PortWanted = 78 {
+        /// The VPID of the program's endpoint.
+        vpid: u16,
     }
 }

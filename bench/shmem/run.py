@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""OpenSHMEM of weft beside that of Open MPI with UCX, on this host: two PEs, each on a processor of
+its own, in turns, medians, and the ratio in the same run.
+
+    bench/shmem/run.py --peers          installs Open MPI, compiles measure.c with both, compares
+    bench/shmem/run.py --only put,cas   these tests alone
+    bench/shmem/run.py --figures DIR    the tables and plots of the thesis' figures 2.11 to 2.17
+
+The figures of the thesis are of two machines with Ethernet and InfiniBand. These are of one host:
+its "local" curves. A bar is the ratio that weft promises; see SPECIFICATION.md.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import peers
+import plot
+from measure import Missing
+
+SOURCE = Path(__file__).with_name("measure.c")
+SIZES = [1 << power for power in range(3, 21)]
+TURNS = 3
+# Test, sizes in bytes, and the bars: the ratio to Open MPI that weft promises at a size.
+TESTS = [
+    ("put", [8, 64, 512, 4096, 65536, 1 << 20], {8: 0.40, 1 << 20: 1.02}),
+    ("get", [8, 64, 512, 4096, 65536, 1 << 20], {8: 0.40}),
+    ("put_nbi", [8, 4096], {8: 0.5}),
+    ("get_nbi", [8, 4096], {}),
+    ("fetch_add", [8], {8: 0.35}),
+    ("cas", [8], {8: 0.35}),
+    ("swap", [8], {}),
+    ("add", [8], {}),
+    ("fetch_add_self", [8], {}),
+    ("cas_self", [8], {}),
+    ("add_self", [8], {}),
+    ("wait", [8], {8: 0.92}),
+    ("put_signal", [8], {}),
+    ("barrier", [8], {8: 0.65}),
+    ("broadcast", [8, 65536], {65536: 0.35}),
+    ("sum", [8, 65536], {65536: 0.3}),
+]
+# Exit code of measure.c for a test that this implementation has not.
+CODE_NO_TEST = 4
+
+
+class Figure:
+    """One of the figures: a test by size, as time or as throughput."""
+
+    def __init__(self, number: str, title: str, tests: list, sizes: list, is_throughput: bool):
+        self.number, self.title, self.tests = number, title, tests
+        self.sizes, self.is_throughput = sizes, is_throughput
+
+    @property
+    def unit(self) -> str:
+        return "Gbit/s" if self.is_throughput else "ns"
+
+    def value(self, nanoseconds: float, size: int) -> float:
+        return size * 8 / nanoseconds if self.is_throughput else nanoseconds
+
+
+FIGURES = [
+    Figure("2.11", "GET latency", ["get"], SIZES, False),
+    Figure("2.12", "GET throughput", ["get_nbi"], SIZES, True),
+    Figure("2.13", "PUT latency", ["put"], SIZES, False),
+    Figure("2.14", "PUT throughput", ["put_nbi"], SIZES, True),
+    Figure("2.15", "compare and swap", ["cas_self", "cas"], [8], False),
+    Figure("2.16", "fetch and add", ["fetch_add_self", "fetch_add"], [8], False),
+    Figure("2.17", "add", ["add_self", "add"], [8], False),
+]
+
+
+def once(peer: peers.Peer, program: Path, test: str, size: int):
+    """Nanoseconds of one operation; nothing where the implementation has no such call."""
+    done = peer.run(2, [str(program), test, str(size)])
+    if done.returncode == CODE_NO_TEST:
+        return None
+    lines = done.stdout.split()
+    if done.returncode != 0 or not lines:
+        raise RuntimeError(f"{peer.name}: {test} {size}: exit status {done.returncode}: "
+                           f"{done.stderr.strip()[-600:]}")
+    return float(lines[-1])
+
+
+def turns(compared: list, programs: dict, test: str, size: int, count: int) -> dict:
+    """The median of each implementation; they run in turns."""
+    figures = {peer.name: [] for peer in compared}
+    for _ in range(count):
+        for peer in compared:
+            figure = once(peer, programs[peer.name], test, size)
+            if figure is not None:
+                figures[peer.name].append(figure)
+    return {name: statistics.median(values) for name, values in figures.items() if values}
+
+
+def shown(value) -> str:
+    return "-" if value is None else f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def row(cells: list) -> str:
+    return f"{cells[0]:<16} {cells[1]:>9} " + " ".join(f"{cell:>12}" for cell in cells[2:])
+
+
+def compare(compared: list, programs: dict, only: list, count: int) -> list:
+    """Prints the table of prices; returns its rows."""
+    names = [peer.name for peer in compared]
+    print(row(["ns", "bytes", *names, "ratio", "bar"]))
+    rows = []
+    for test, sizes, bars in TESTS:
+        if only and test not in only:
+            continue
+        for size in sizes:
+            medians = turns(compared, programs, test, size, count)
+            own, other = medians.get("weft"), medians.get("Open MPI")
+            ratio = own / other if own and other else None
+            bar = bars.get(size)
+            verdict = "" if bar is None else f"<= {bar:.2f}"
+            if ratio is not None and bar is not None and ratio > bar:
+                verdict += " missed"
+            cells = [test, str(size), *(shown(medians.get(name)) for name in names)]
+            print(row([*cells, "-" if ratio is None else f"{ratio:.2f}", verdict]), flush=True)
+            rows.append({"test": test, "bytes": size, "ns": medians, "ratio": ratio, "bar": bar})
+    return rows
+
+
+def figures(compared: list, programs: dict, directory: Path, count: int) -> None:
+    """Writes the tables and plots of the figures."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for figure in FIGURES:
+        print(f"\nFigure {figure.number}: {figure.title}, {figure.unit}")
+        print(row(["", "bytes", *(peer.name for peer in compared)]))
+        series = {}
+        for test in figure.tests:
+            for size in figure.sizes:
+                medians = turns(compared, programs, test, size, count)
+                values = {name: figure.value(ns, size) for name, ns in medians.items()}
+                cells = [shown(values.get(peer.name)) for peer in compared]
+                print(row([test, str(size), *cells]), flush=True)
+                for name, value in values.items():
+                    series.setdefault(name, []).append((size, value))
+        if len(figure.sizes) > 1:
+            path = directory / f"figure-{figure.number}.svg"
+            plot.lines(path, f"{figure.title}, one host", figure.unit, series)
+            print(f"written: {path}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0],
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", action="store_true", help="install Open MPI with UCX first")
+    parser.add_argument("--weft", help="the weft to measure [default: target/release/weft]")
+    parser.add_argument("--only", default="", metavar="TESTS", help="these tests, with commas")
+    parser.add_argument("--turns", type=int, default=TURNS, help="runs of each implementation")
+    parser.add_argument("--without", default="", metavar="NAME", help="weft, or openmpi")
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="write tables and plots there")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON, too")
+    arguments = parser.parse_args()
+    only = [test for test in arguments.only.split(",") if test]
+    unknown = set(only) - {test for test, _, _ in TESTS}
+    if unknown:
+        parser.error(f"no test is called {', '.join(sorted(unknown))}")
+    try:
+        if arguments.peers:
+            peers.install()
+        compared = []
+        if arguments.without != "weft":
+            compared.append(peers.weft(arguments.weft))
+        if arguments.without != "openmpi":
+            compared.append(peers.open_mpi())
+        with tempfile.TemporaryDirectory() as directory:
+            programs = {}
+            for peer in compared:
+                programs[peer.name] = Path(directory) / peer.name.replace(" ", "").lower()
+                peer.build([SOURCE], programs[peer.name], ["-O2", "-Wno-deprecated-declarations"])
+            if arguments.figures:
+                figures(compared, programs, arguments.figures, arguments.turns)
+            else:
+                rows = compare(compared, programs, only, arguments.turns)
+                if arguments.json:
+                    print(json.dumps(rows, indent=2))
+    except (Missing, RuntimeError) as error:
+        print(f"run.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

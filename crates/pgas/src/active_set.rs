@@ -1,0 +1,296 @@
+//! Collectives of active sets (deprecated): their flags are in the program's `pSync`.
+//!
+//! Word 0 of `pSync` counts arrivals at the first PE, word 1 releases a PE, word 2 has a number of
+//! elements. All are 0 again when a call returns. A collective is a barrier, copies by all readers
+//! in parallel, and a barrier.
+
+use std::ffi::{c_int, c_long};
+use std::sync::atomic::{
+    AtomicI64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+use crate::collective::{combine_slices, copy_strided};
+use crate::control;
+use crate::fault::{Fault, raise};
+use crate::number::Combine;
+use crate::space;
+use crate::team::Members;
+use crate::waiting;
+
+const ARRIVED: usize = 0;
+const RELEASED: usize = 1;
+const ELEMENTS: usize = 2;
+
+/// An active set that this PE is in.
+struct Set<'a> {
+    call: &'a str,
+    members: Members,
+    me: usize,
+    flags: *mut c_long,
+}
+
+impl<'a> Set<'a> {
+    fn new(
+        call: &'a str,
+        (start, log_stride, size): (c_int, c_int, c_int),
+        flags: *mut c_long,
+    ) -> Self {
+        space::expect_started(call);
+        let fault =
+            |problem| -> ! { raise(call, &Fault::ActiveSet { start, log_stride, size, problem }) };
+        let world = Members { start: 0, stride: 1, size: space::pes() };
+        let stride = u32::try_from(log_stride).ok().and_then(|log| 1_i32.checked_shl(log));
+        let Some(stride) = stride.filter(|stride| *stride > 0) else {
+            fault("has a stride that is no power of two of a PE number")
+        };
+        let Some(members) = world.part(start, stride, size) else { fault("leaves the job") };
+        let Some(me) = members.number(space::me()) else { fault("is without the calling PE") };
+        Self { call, members, me, flags }
+    }
+
+    fn size(&self) -> usize {
+        self.members.size
+    }
+
+    fn flag(&self, member: usize, which: usize) -> &'static AtomicI64 {
+        let address = self.flags.wrapping_add(which).addr();
+        let word = space::remote(self.call, address, size_of::<c_long>(), self.members.pe(member));
+        let word = word.cast::<i64>();
+        if !word.is_aligned() {
+            raise(self.call, &Fault::Misaligned { address, bytes: size_of::<c_long>() });
+        }
+        // SAFETY: `remote` checked that the word is in symmetric memory, which stays mapped, and it
+        // is aligned. By contract it is used by this collective alone.
+        unsafe { AtomicI64::from_ptr(word) }
+    }
+
+    /// Waits for a flag. A member that arrived does not end before the first one released it, and
+    /// that one releases all before it ends.
+    fn wait(&self, flag: &AtomicI64, value: usize) {
+        let awaited = if self.me == 0 { 1..self.size() } else { 0..1 };
+        waiting::until(
+            self.call,
+            || usize::try_from(flag.load(Acquire)) == Ok(value),
+            || {
+                awaited
+                    .clone()
+                    .map(|member| self.members.pe(member))
+                    .find(|pe| control::has_ended(*pe))
+            },
+        );
+    }
+
+    fn barrier(&self) {
+        if self.size() == 1 {
+            return;
+        }
+        let arrived = self.flag(0, ARRIVED);
+        if self.me == 0 {
+            self.wait(arrived, self.size() - 1);
+            arrived.store(0, Relaxed);
+            for member in 1..self.size() {
+                self.flag(member, RELEASED).store(1, Release);
+            }
+        } else {
+            let released = self.flag(self.me, RELEASED);
+            arrived.fetch_add(1, AcqRel);
+            self.wait(released, 1);
+            released.store(0, Relaxed);
+        }
+    }
+
+    fn at<T>(&self, member: usize, address: *const T, elements: usize) -> *mut T {
+        let bytes = elements.saturating_mul(size_of::<T>());
+        space::remote(self.call, address.addr(), bytes, self.members.pe(member)).cast()
+    }
+}
+
+/// Waits until all PEs of a set called it and what they did is visible.
+///
+/// # Safety
+/// `flags` is the set's `pSync`.
+pub unsafe fn barrier(
+    call: &str,
+    start: c_int,
+    log_stride: c_int,
+    size: c_int,
+    flags: *mut c_long,
+) {
+    Set::new(call, (start, log_stride, size), flags).barrier();
+}
+
+/// Waits until all PEs of a set called it.
+///
+/// # Safety
+/// `flags` is the set's `pSync`.
+pub unsafe fn sync(call: &str, start: c_int, log_stride: c_int, size: c_int, flags: *mut c_long) {
+    Set::new(call, (start, log_stride, size), flags).barrier();
+}
+
+/// Copies the elements of one PE of a set to the others.
+///
+/// # Safety
+/// As [`crate::collective::broadcast`]; `flags` is the set's `pSync`.
+#[expect(clippy::too_many_arguments, reason = "the specification's parameters")]
+pub unsafe fn broadcast<T>(
+    call: &str,
+    dest: *mut T,
+    source: *const T,
+    nelems: usize,
+    root: c_int,
+    start: c_int,
+    log_stride: c_int,
+    size: c_int,
+    flags: *mut c_long,
+) {
+    let set = Set::new(call, (start, log_stride, size), flags);
+    let Some(root_member) = usize::try_from(root).ok().filter(|root| *root < set.size()) else {
+        raise(call, &Fault::Pe { pe: root, pes: set.size() })
+    };
+    set.barrier();
+    if set.me != root_member && nelems > 0 {
+        let from = set.at(root_member, source, nelems);
+        // SAFETY: the root is in this call until all have copied; the caller promises its room.
+        unsafe { copy_strided((from.cast_const(), 1), (dest, 1), nelems) };
+    }
+    set.barrier();
+}
+
+/// Joins the elements of all PEs of a set, as many as each one has.
+///
+/// # Safety
+/// As [`crate::collective::collect`]; `flags` is the set's `pSync`.
+#[expect(clippy::too_many_arguments, reason = "the specification's parameters")]
+pub unsafe fn collect<T>(
+    call: &str,
+    dest: *mut T,
+    source: *const T,
+    nelems: usize,
+    start: c_int,
+    log_stride: c_int,
+    size: c_int,
+    flags: *mut c_long,
+) {
+    let set = Set::new(call, (start, log_stride, size), flags);
+    let own = set.flag(set.me, ELEMENTS);
+    own.store(i64::try_from(nelems).unwrap_or(i64::MAX), Relaxed);
+    set.barrier();
+    let mut first = 0_usize;
+    for member in 0..set.size() {
+        let count = set.flag(member, ELEMENTS).load(Relaxed);
+        let count = usize::try_from(count).unwrap_or(0);
+        if count > 0 {
+            let from = set.at(member, source, count);
+            let to = dest.wrapping_add(first);
+            // SAFETY: the members promise their elements, the caller room for those of all.
+            unsafe { copy_strided((from.cast_const(), 1), (to, 1), count) };
+        }
+        first = first.saturating_add(count);
+    }
+    set.barrier();
+    own.store(0, Relaxed);
+}
+
+/// Joins the elements of all PEs of a set, equally many of each.
+///
+/// # Safety
+/// As [`crate::collective::fcollect`]; `flags` is the set's `pSync`.
+#[expect(clippy::too_many_arguments, reason = "the specification's parameters")]
+pub unsafe fn fcollect<T>(
+    call: &str,
+    dest: *mut T,
+    source: *const T,
+    nelems: usize,
+    start: c_int,
+    log_stride: c_int,
+    size: c_int,
+    flags: *mut c_long,
+) {
+    let set = Set::new(call, (start, log_stride, size), flags);
+    set.barrier();
+    for member in (0..set.size()).filter(|_| nelems > 0) {
+        let from = set.at(member, source, nelems);
+        let to = dest.wrapping_add(member * nelems);
+        // SAFETY: the members promise their elements, the caller room for those of all.
+        unsafe { copy_strided((from.cast_const(), 1), (to, 1), nelems) };
+    }
+    set.barrier();
+}
+
+/// Sends a block of each PE of a set to each other one.
+///
+/// # Safety
+/// As [`crate::collective::alltoall`]; `flags` is the set's `pSync`.
+#[expect(clippy::too_many_arguments, reason = "the specification's parameters")]
+pub unsafe fn alltoall<T>(
+    call: &str,
+    dest: *mut T,
+    source: *const T,
+    nelems: usize,
+    start: c_int,
+    log_stride: c_int,
+    size: c_int,
+    flags: *mut c_long,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { alltoalls(call, dest, source, 1, 1, nelems, start, log_stride, size, flags) };
+}
+
+/// As [`alltoall`], with elements at a stride.
+///
+/// # Safety
+/// As [`crate::collective::alltoalls`]; `flags` is the set's `pSync`.
+#[expect(clippy::too_many_arguments, reason = "the specification's parameters")]
+pub unsafe fn alltoalls<T>(
+    call: &str,
+    dest: *mut T,
+    source: *const T,
+    dst: isize,
+    sst: isize,
+    nelems: usize,
+    start: c_int,
+    log_stride: c_int,
+    size: c_int,
+    flags: *mut c_long,
+) {
+    let set = Set::new(call, (start, log_stride, size), flags);
+    set.barrier();
+    let first = |number: usize, stride: isize| (number * nelems).cast_signed() * stride;
+    for member in (0..set.size()).filter(|_| nelems > 0) {
+        let block = source.wrapping_offset(first(set.me, sst));
+        let from = set.at(member, block, 1).cast_const();
+        let to = dest.wrapping_offset(first(member, dst));
+        // SAFETY: the members promise their elements, the caller its room.
+        unsafe { copy_strided((from, sst), (to, dst), nelems) };
+    }
+    set.barrier();
+}
+
+/// Combines the elements of all PEs of a set.
+///
+/// # Safety
+/// As [`crate::collective::reduce`]; `flags` is the set's `pSync`.
+#[expect(clippy::too_many_arguments, reason = "the specification's parameters")]
+pub unsafe fn reduce<O: Combine<T>, T: Copy>(
+    call: &str,
+    dest: *mut T,
+    source: *const T,
+    nreduce: c_int,
+    start: c_int,
+    log_stride: c_int,
+    size: c_int,
+    _work: *mut T,
+    flags: *mut c_long,
+) {
+    let set = Set::new(call, (start, log_stride, size), flags);
+    let elements = usize::try_from(nreduce).unwrap_or(0);
+    set.barrier();
+    if elements > 0 {
+        let at = |member: usize, address: *const T| set.at(member, address, elements);
+        // SAFETY: all PEs of the set are in this call, so their sources are ready and their
+        // destinations free; `at` checked that both are there.
+        unsafe { combine_slices::<O, T>(set.me, set.size(), elements, source, dest, at) };
+    }
+    set.barrier();
+}

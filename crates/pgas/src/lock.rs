@@ -1,0 +1,131 @@
+//! Locks: a queue in the lock's own word.
+//!
+//! The lower half of the word at the lock's *home* PE has the last PE of the queue. The upper half
+//! of the word at each PE has the PE behind it, and whether it still waits. Each PE waits at its
+//! own word, and the lock goes to the PEs in the order of their calls.
+//!
+//! # Invariants
+//! - PEs are stored as their number plus 1, so that a free lock is 0 everywhere.
+//! - A holder leaves its own half 0 before it lets the next one go on.
+
+use std::ffi::{c_int, c_long};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+};
+
+use crate::control;
+use crate::fault::{Fault, raise};
+use crate::space;
+use crate::waiting;
+
+const WAITS: u32 = 1 << 31;
+
+struct Lock<'a> {
+    call: &'a str,
+    address: usize,
+    last: &'static AtomicU32,
+}
+
+impl<'a> Lock<'a> {
+    fn new(call: &'a str, lock: *mut c_long) -> Self {
+        space::expect_started(call);
+        let address = lock.addr();
+        if !lock.is_aligned() {
+            raise(call, &Fault::Misaligned { address, bytes: size_of::<c_long>() });
+        }
+        // Locks of a program spread over the PEs.
+        let place = space::place(address).unwrap_or(0) / size_of::<c_long>();
+        let home = place % space::pes();
+        Self { call, address, last: half(call, address, home, 0) }
+    }
+
+    /// The half of a PE that says who is behind it.
+    fn behind(&self, pe: usize) -> &'static AtomicU32 {
+        half(self.call, self.address, pe, 1)
+    }
+
+    fn own(&self) -> u32 {
+        of(space::me())
+    }
+
+    fn fault(&self, problem: &'static str) -> ! {
+        raise(self.call, &Fault::Lock { address: self.address, problem })
+    }
+}
+
+fn of(pe: usize) -> u32 {
+    u32::try_from(pe + 1).expect("a job has fewer PEs than 2^31")
+}
+
+fn half(call: &str, address: usize, pe: usize, which: usize) -> &'static AtomicU32 {
+    let word = space::remote(call, address, size_of::<c_long>(), pe).cast::<u32>();
+    // SAFETY: `remote` checked the 8 bytes, which stay mapped, and the lock is aligned to them. By
+    // contract they are used by locks alone.
+    unsafe { AtomicU32::from_ptr(word.wrapping_add(which)) }
+}
+
+/// Takes a lock.
+///
+/// # Safety
+/// `lock` is used by the functions of this module alone.
+pub unsafe fn set(call: &str, lock: *mut c_long) {
+    let lock = Lock::new(call, lock);
+    let (me, own) = (lock.own(), lock.behind(space::me()));
+    if lock.last.load(Relaxed) == me {
+        lock.fault("is held by this PE already; clear it before it is set again");
+    }
+    own.store(WAITS, Relaxed);
+    let before = lock.last.swap(me, AcqRel);
+    if before == 0 {
+        own.fetch_and(!WAITS, Relaxed);
+        return;
+    }
+    let holder = (before - 1) as usize;
+    lock.behind(holder).fetch_or(me, Release);
+    waiting::until(
+        call,
+        || own.load(Acquire) & WAITS == 0,
+        || control::has_ended(holder).then_some(holder),
+    );
+}
+
+/// Releases a lock.
+///
+/// # Safety
+/// As [`set`].
+pub unsafe fn clear(call: &str, lock: *mut c_long) {
+    let lock = Lock::new(call, lock);
+    let (me, own) = (lock.own(), lock.behind(space::me()));
+    // What the holder did is visible to the next one.
+    std::sync::atomic::fence(SeqCst);
+    if own.load(Acquire) == 0 {
+        match lock.last.compare_exchange(me, 0, AcqRel, Relaxed) {
+            Ok(_) => return,
+            Err(0) => lock.fault("is not held by this PE; set it first"),
+            Err(_) => {}
+        }
+    }
+    // Somebody is behind this PE, or has just come and is about to say so.
+    waiting::until(call, || own.load(Acquire) != 0, || None);
+    let next = own.swap(0, AcqRel) & !WAITS;
+    let Some(next) = next.checked_sub(1) else {
+        lock.fault("is not held by this PE; set it first")
+    };
+    lock.behind(next as usize).fetch_and(!WAITS, Release);
+}
+
+/// Takes a lock if it is free: 0 when it was taken, 1 when it is held.
+///
+/// # Safety
+/// As [`set`].
+pub unsafe fn test(call: &str, lock: *mut c_long) -> c_int {
+    let lock = Lock::new(call, lock);
+    let is_taken = lock.last.compare_exchange(0, lock.own(), AcqRel, Relaxed).is_ok();
+    if !is_taken {
+        waiting::in_vain();
+    }
+    c_int::from(!is_taken)
+}
+
+const _: () = assert!(size_of::<c_long>() == size_of::<AtomicU64>(), "a lock has two halves");

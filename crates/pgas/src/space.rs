@@ -1,0 +1,242 @@
+//! The address space of a job: where the memory of each PE lies in this process.
+//!
+//! All segments are mapped in one range, a *slot* for each PE. A slot holds the symmetric heap, the
+//! control area and the statics of its PE, at the same offsets in each. So a symmetric address of
+//! this PE becomes that of another by adding a multiple of the stride.
+//!
+//! # Invariants
+//! - While [`pes`] is not 0, all slots are mapped for reading and writing, and the numbers here do
+//!   not change. They are written before `pes`.
+//! - Slots stay mapped until the process ends.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::control::Control;
+use crate::fault::{Fault, raise};
+
+/// Where everything lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// This PE.
+    pub me: usize,
+    /// PEs of the job, at least 1.
+    pub pes: usize,
+    /// Address of the first slot.
+    pub base: usize,
+    /// Bytes from one slot to the next.
+    pub stride: usize,
+    /// A power of two: each slot begins at a multiple of it.
+    pub alignment: usize,
+    /// Bytes of the heap, at the start of a slot.
+    pub heap_bytes: usize,
+    /// Offset of the control area in a slot.
+    pub control: usize,
+    /// The program's own address of its statics.
+    pub statics: usize,
+    /// Bytes of the statics; 0 where they are not shared.
+    pub statics_bytes: usize,
+    /// Offset of the statics in a slot. It may wrap around.
+    pub statics_offset: usize,
+}
+
+/// The layout in one cache line, read by every operation.
+#[repr(align(64))]
+struct Space {
+    pes: AtomicUsize,
+    own: AtomicUsize,
+    heap_bytes: AtomicUsize,
+    stride: AtomicUsize,
+    base: AtomicUsize,
+    statics: AtomicUsize,
+    statics_bytes: AtomicUsize,
+    statics_offset: AtomicUsize,
+    me: AtomicUsize,
+    control: AtomicUsize,
+    alignment: AtomicUsize,
+}
+
+const fn zero() -> AtomicUsize {
+    AtomicUsize::new(0)
+}
+
+static SPACE: Space = Space {
+    pes: zero(),
+    own: zero(),
+    heap_bytes: zero(),
+    stride: zero(),
+    base: zero(),
+    statics: zero(),
+    statics_bytes: zero(),
+    statics_offset: zero(),
+    me: zero(),
+    control: zero(),
+    alignment: zero(),
+};
+
+/// Why the statics of the program are not symmetric; a line of text for messages.
+static HINT: std::sync::OnceLock<&'static str> = std::sync::OnceLock::new();
+
+#[inline(always)]
+fn get(word: &AtomicUsize) -> usize {
+    word.load(Ordering::Relaxed)
+}
+
+/// Opens the space: operations work from now on.
+///
+/// # Safety
+/// All slots of the layout must be mapped for reading and writing until the process ends, each with
+/// a control area of [`Control::BYTES`] bytes that was zeroed memory at first.
+pub unsafe fn open(layout: &Layout) {
+    for (word, value) in [
+        (&SPACE.me, layout.me),
+        (&SPACE.own, layout.base + layout.me * layout.stride),
+        (&SPACE.base, layout.base),
+        (&SPACE.stride, layout.stride),
+        (&SPACE.heap_bytes, layout.heap_bytes),
+        (&SPACE.control, layout.control),
+        (&SPACE.alignment, layout.alignment),
+        (&SPACE.statics, layout.statics),
+        (&SPACE.statics_bytes, layout.statics_bytes),
+        (&SPACE.statics_offset, layout.statics_offset),
+    ] {
+        word.store(value, Ordering::Relaxed);
+    }
+    SPACE.pes.store(layout.pes, Ordering::Release);
+}
+
+/// Closes the space: every operation is refused from now on. The memory stays mapped.
+pub fn close() {
+    SPACE.pes.store(0, Ordering::Release);
+}
+
+/// Says why statics are not symmetric; the text begins with a semicolon.
+pub fn without_statics(hint: &'static str) {
+    let _ = HINT.set(hint);
+}
+
+/// The number of PEs; 0 while the space is closed.
+#[inline(always)]
+pub fn pes() -> usize {
+    get(&SPACE.pes)
+}
+
+/// This PE. 0 before the space was opened.
+#[inline(always)]
+pub fn me() -> usize {
+    get(&SPACE.me)
+}
+
+/// This PE, if there is a job.
+pub fn number() -> Option<usize> {
+    (get(&SPACE.stride) != 0).then(me)
+}
+
+/// Bytes of the symmetric heap.
+pub fn heap_bytes() -> usize {
+    get(&SPACE.heap_bytes)
+}
+
+/// The largest alignment that memory of the heap can have on all PEs.
+pub fn alignment() -> usize {
+    get(&SPACE.alignment)
+}
+
+/// The first byte of this PE's own heap.
+pub fn own_heap() -> *mut u8 {
+    pointer(get(&SPACE.own))
+}
+
+/// An address of the space as a pointer. The slots were mapped as raw memory, whose provenance was
+/// exposed when [`open`] got their address as a number.
+#[inline(always)]
+fn pointer(address: usize) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(address)
+}
+
+/// Ends the job unless the space is open.
+#[inline(always)]
+pub fn expect_started(call: &str) {
+    if pes() == 0 {
+        raise(call, &Fault::NotStarted);
+    }
+}
+
+#[cold]
+#[inline(never)]
+pub(crate) fn no_such_pe(call: &str, pe: c_int, pes: usize) -> ! {
+    expect_started(call);
+    raise(call, &Fault::Pe { pe, pes })
+}
+
+/// A number of a PE of the world that a program passed.
+#[inline(always)]
+pub fn checked_pe(call: &str, pe: c_int) -> usize {
+    // A negative number becomes a large one.
+    let number = pe.cast_unsigned() as usize;
+    let pes = pes();
+    if number >= pes {
+        no_such_pe(call, pe, pes);
+    }
+    number
+}
+
+/// The offset in a slot of a symmetric address of this PE, if `bytes` from there on are symmetric.
+#[inline(always)]
+fn offset(address: usize, bytes: usize) -> Option<usize> {
+    let in_heap = address.wrapping_sub(get(&SPACE.own));
+    let heap_bytes = get(&SPACE.heap_bytes);
+    if in_heap < heap_bytes {
+        return (bytes <= heap_bytes - in_heap).then_some(in_heap);
+    }
+    let in_statics = address.wrapping_sub(get(&SPACE.statics));
+    let statics_bytes = get(&SPACE.statics_bytes);
+    if in_statics < statics_bytes && bytes <= statics_bytes - in_statics {
+        return Some(in_statics.wrapping_add(get(&SPACE.statics_offset)));
+    }
+    None
+}
+
+/// Where `bytes` at a symmetric address of this PE lie at a PE that was checked.
+#[inline(always)]
+pub fn remote(call: &str, address: usize, bytes: usize, pe: usize) -> *mut u8 {
+    match offset(address, bytes) {
+        Some(offset) => {
+            let slot = get(&SPACE.base).wrapping_add(pe.wrapping_mul(get(&SPACE.stride)));
+            pointer(slot.wrapping_add(offset))
+        }
+        None => not_symmetric(call, address, bytes),
+    }
+}
+
+/// As [`remote`], and `None` for an address that is not symmetric.
+pub fn find(address: usize, pe: usize) -> Option<*mut u8> {
+    let offset = offset(address, 1)?;
+    let slot = get(&SPACE.base).wrapping_add(pe.wrapping_mul(get(&SPACE.stride)));
+    Some(pointer(slot.wrapping_add(offset)))
+}
+
+/// The offset of a symmetric address, which is the same on all PEs.
+pub fn place(address: usize) -> Option<usize> {
+    offset(address, 1)
+}
+
+#[cold]
+#[inline(never)]
+fn not_symmetric(call: &str, address: usize, bytes: usize) -> ! {
+    expect_started(call);
+    let end = get(&SPACE.base).wrapping_add(get(&SPACE.pes).wrapping_mul(get(&SPACE.stride)));
+    let hint = if (get(&SPACE.base)..end).contains(&address) {
+        "; this address leads to another PE, or behind the heap"
+    } else {
+        HINT.get().copied().unwrap_or("")
+    };
+    raise(call, &Fault::NotSymmetric { address, bytes, hint })
+}
+
+/// The address of the control area of a PE below [`pes`].
+#[inline(always)]
+pub(crate) fn control(pe: usize) -> *const Control {
+    let slot = get(&SPACE.base).wrapping_add(pe.wrapping_mul(get(&SPACE.stride)));
+    pointer(slot.wrapping_add(get(&SPACE.control))).cast()
+}

@@ -1,0 +1,230 @@
+//! The part of this process in a job: its start, its end, and its launcher.
+//!
+//! # Invariants
+//! - Starts and ends nest: the first start and the last end count. After the end the memory stays
+//!   mapped, so that destructors of the program still find its variables, and a later start uses it
+//!   again.
+//! - The launcher's connection has a lock of its own, which no call waits for while it ends a job.
+
+use std::ffi::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use weft_pgas::control::{self, Standing};
+use weft_pgas::space::Layout;
+use weft_pgas::{collective, context, memory, space, team, waiting};
+
+use crate::card::Card;
+use crate::fork;
+use crate::mapping::Mapping;
+use crate::settings::Settings;
+use crate::statics::{self, Image, Statics};
+
+/// The exit code of a job that ends because of a mistake.
+const FAILED: c_int = 1;
+/// The time within which all PEs of a job start the library.
+const START_WITHIN: Duration = Duration::from_secs(600);
+
+/// Where the library stands in this process.
+#[derive(Debug)]
+enum State {
+    /// Never started.
+    Fresh,
+    /// Started so many times more than ended.
+    Running { starts: usize, layout: Layout },
+    /// Ended; the memory is still there.
+    Ended { layout: Layout },
+}
+
+static STATE: Mutex<State> = Mutex::new(State::Fresh);
+/// The memory stays mapped as long as the process. A program that looks for leaks finds it here.
+static MAPPINGS: Mutex<Vec<Mapping>> = Mutex::new(Vec::new());
+static LAUNCHER: Mutex<Option<weft_pmi::Job>> = Mutex::new(None);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the library, or counts one start more.
+pub fn start(call: &str) {
+    let mut state = lock(&STATE);
+    let layout = match &mut *state {
+        State::Running { starts, .. } => {
+            *starts += 1;
+            return;
+        }
+        State::Fresh => match meet() {
+            Ok(layout) => layout,
+            Err(message) => {
+                drop(state);
+                fail(&format!("{call}: {message}"));
+            }
+        },
+        State::Ended { layout } => *layout,
+    };
+    *state = State::Running { starts: 1, layout };
+    drop(state);
+    // SAFETY: `meet` mapped all slots of the layout and leaves them until the process ends. Control
+    // areas are fresh memory.
+    unsafe { space::open(&layout) };
+    control::stand(Standing::Running);
+    let times = control::count_start();
+    for pe in 0..layout.pes {
+        waiting::until(call, || control::is_started(pe, times), || None);
+    }
+    team::begin();
+    context::begin();
+    memory::begin();
+}
+
+/// Meets the other PEs: their memory is mapped when it returns.
+fn meet() -> Result<Layout, String> {
+    if fork::is_child() {
+        return Err("this process is a child of a PE; only processes that the launcher started \
+                    are PEs"
+            .to_owned());
+    }
+    crate::edges::note_exit_status();
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let settings = Settings::of_process().map_err(|error| text(&error))?;
+    let job = weft_pmi::Job::join().map_err(|error| text(&error))?;
+    let (me, pes) = (job.rank() as usize, job.size() as usize);
+    *lock(&LAUNCHER) = Some(job);
+    let statics = statics::of_process();
+    let mapping = Mapping::make(me, pes, settings.heap_bytes, statics);
+    let mut mapping = mapping.map_err(|error| format!("PE {me}: {error}"))?;
+    if pes == 1 {
+        if let (Statics::Private(_), Ok(range)) = (statics, Image::of_process().range()) {
+            mapping.with_own_variables(range);
+        }
+    } else {
+        if let Statics::Private(why) = statics {
+            space::without_statics(why);
+        }
+        join_others(&mut mapping, me, pes).map_err(|error| format!("PE {me}: {error}"))?;
+    }
+    if settings.debug {
+        collective::compare_calls();
+    }
+    let layout = *mapping.layout();
+    if me == 0 {
+        crate::setup::print(&settings, &layout, statics);
+    }
+    MAPPINGS.lock().unwrap_or_else(PoisonError::into_inner).push(mapping);
+    Ok(layout)
+}
+
+/// Tells the other PEs of this one's memory, and maps theirs.
+fn join_others(mapping: &mut Mapping, me: usize, pes: usize) -> Result<(), String> {
+    let mut launcher = lock(&LAUNCHER);
+    let job = launcher.as_mut().expect("the job was joined just before");
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let (heap, statics) = mapping.files().map_err(|error| text(&error))?;
+    let own = own_card(mapping, heap, statics);
+    let key = |pe: usize| format!("weft-shmem-{pe}");
+    job.put(&key(me), &own.to_string()).map_err(|error| text(&error))?;
+    job.barrier(START_WITHIN).map_err(|error| text(&error))?;
+    let mut outcome = Ok(());
+    for pe in (0..pes).filter(|pe| *pe != me) {
+        let card = job.get(&key(pe)).map_err(|error| text(&error))?;
+        let card: Card = card.parse().map_err(|error| format!("PE {pe}: {error}"))?;
+        outcome = own.compare(me, &card, pe).map_err(|error| text(&error));
+        if outcome.is_err() {
+            break;
+        }
+        outcome = mapping.join(pe, &card).map_err(|error| text(&error));
+        if outcome.is_err() {
+            break;
+        }
+    }
+    outcome?;
+    // No PE goes on, and so none ends, before all have opened its memory.
+    job.barrier(START_WITHIN).map_err(|error| text(&error))
+}
+
+fn own_card(
+    mapping: &Mapping,
+    heap: crate::card::File,
+    statics: Option<crate::card::File>,
+) -> Card {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    Card {
+        machine: crate::card::name(&read("/proc/sys/kernel/random/boot_id")),
+        host: crate::card::name(&read("/proc/sys/kernel/hostname")),
+        processes: crate::card::name(&namespace.to_string_lossy()),
+        process: std::process::id(),
+        heap,
+        heap_bytes: mapping.layout().heap_bytes,
+        statics,
+        program: Image::of_process().program(),
+    }
+}
+
+/// Ends the library when it was ended as often as it was started. Another end does nothing.
+pub fn finish(call: &str) {
+    let mut state = lock(&STATE);
+    let State::Running { starts, layout } = &mut *state else { return };
+    let (is_last, layout) = (*starts == 1, *layout);
+    *starts -= 1;
+    if is_last {
+        *state = State::Ended { layout };
+    }
+    drop(state);
+    // SAFETY: the space is open.
+    unsafe { collective::barrier_all(call) };
+    if is_last {
+        context::end();
+        team::end();
+        control::stand(Standing::Ended);
+        space::close();
+        leave_launcher();
+    }
+}
+
+/// Tells the launcher that this process may end. If it cannot be told, it has ended.
+fn leave_launcher() {
+    if let Some(job) = lock(&LAUNCHER).take() {
+        let _ = job.finalize();
+    }
+}
+
+/// Whether the library is started.
+pub fn is_running() -> bool {
+    matches!(*lock(&STATE), State::Running { .. })
+}
+
+/// The process ends. If it did not end the library, that is done now; no PE is waited for, since
+/// others may be about to end without a last meeting, and the memory is theirs, too.
+pub fn at_exit(status: c_int) {
+    if fork::is_child() || !is_running() {
+        return;
+    }
+    control::stand(Standing::Ended);
+    space::close();
+    if status == 0 {
+        leave_launcher();
+    }
+    // After a failure the connection closes without a word, and the launcher ends the job.
+}
+
+/// Prints a message and ends the job.
+pub fn fail(message: &str) -> ! {
+    eprintln!("weft-shmem: {message}");
+    exit_all(FAILED, message)
+}
+
+/// Ends all processes of the job with an exit code.
+pub fn exit_all(code: c_int, message: &str) -> ! {
+    // SAFETY: it writes what the program's streams hold, and no stream of it is in use by this
+    // thread.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    // Another thread that holds the lock talks to the launcher itself, which sees the end.
+    if let Ok(mut launcher) = LAUNCHER.try_lock()
+        && let Some(job) = launcher.as_mut()
+    {
+        let _ = job.abort(code, message);
+    }
+    // SAFETY: it ends the process.
+    unsafe { libc::_exit(code) }
+}
