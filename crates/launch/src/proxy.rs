@@ -21,7 +21,7 @@ const SIGCONT: i32 = 18;
 /// What the driver of a proxy has to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// Start a process, and say [`Proxy::started`] or [`Proxy::not_started`].
+    /// Start a process, and say [`Proxy::not_started`] if that cannot be.
     Start(Process),
     /// Send a message to the launcher.
     Send(FromProxy),

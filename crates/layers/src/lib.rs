@@ -2,7 +2,7 @@
 //!
 //! A [`LayeredEndpoint`] shares memory with peers of its own node, and reaches those of other nodes
 //! by a port of libfabric. The program sees one endpoint at one address. The port is opened at the
-//! first need ([`port`]), so that a program that stays on its node loads nothing.
+//! first need (`port`), so that a program that stays on its node loads nothing.
 //!
 //! | file | what |
 //! |---|---|

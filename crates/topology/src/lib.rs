@@ -3,7 +3,7 @@
 //! - [`Graph`]: vertices with ports, and links between ports, some of which are cut.
 //! - [`layout`]: the regular forms of graphs, from which routes are computed.
 //! - [`shape`]: graphs by name, as `torus:8x8x8`, and how each is generated.
-//! - [`file`]: graphs in TOML. [`graphml`]: graphs in GraphML.
+//! - [`mod@file`]: graphs in TOML. [`graphml`]: graphs in GraphML.
 //! - [`export`]: graphs as text for Graphviz, JSON and TOML.
 //! - [`difference`]: links that are missing, extra or miswired against another graph.
 //! - [`Topology`]: the nodes and links of a lab.

@@ -7,11 +7,6 @@
 //! | 76–79 | unsolicited messages of the daemon |
 //!
 //! No descriptors come with them.
-//!
-//! [`Open`]: super::Open
-//! [`flags::AGAIN`]: super::flags::AGAIN
-//! [`flags::PORT`]: super::flags::PORT
-//! [`flags::PORT_LATER`]: super::flags::PORT_LATER
 
 use super::VPID_WORDS;
 use super::field::{Field, messages};
@@ -139,7 +134,7 @@ messages! {
         group: u8,
     }
 
-    /// Announces an existing meeting, after an [`Open`] with [`flags::AGAIN`]. There is no answer,
+    /// Announces an existing meeting, after an `Open` with `flags::AGAIN`. There is no answer,
     /// except [`Parted`] if the peer is gone.
     Recall = 68 {
         /// The VPID of the endpoint.
@@ -155,8 +150,8 @@ messages! {
     }
 
     /// Says the port of an endpoint that another connection of the same user has opened with
-    /// [`flags::PORT_LATER`]. From then on this connection asks about ports, and hears of them. The
-    /// port ends with it. Answer: `first` is the address of the endpoint, as for [`Open`], `second`
+    /// `flags::PORT_LATER`. From then on this connection asks about ports, and hears of them. The
+    /// port ends with it. Answer: `first` is the address of the endpoint, as for `Open`, `second`
     /// as for [`Port`]. Status `NOT_FOUND` when there is no such endpoint, `IN_USE` when its VPID
     /// is that of another one, or another connection has its port.
     Attach = 69 {
@@ -172,15 +167,15 @@ messages! {
         name: PortName,
     }
 
-    /// Says that an endpoint that was opened with [`flags::PORT_LATER`] opens no port. There is no
+    /// Says that an endpoint that was opened with `flags::PORT_LATER` opens no port. There is no
     /// answer.
     NoPort = 70 {
         /// The VPID of the endpoint.
         vpid: u16,
     }
 
-    /// The answer to an [`Open`] with [`flags::PORT`] that was carried out, and with
-    /// [`flags::PORT_LATER`] unless the endpoint announces itself again.
+    /// The answer to an `Open` with `flags::PORT` that was carried out, and with
+    /// `flags::PORT_LATER` unless the endpoint announces itself again.
     Opened = 73 {
         /// The ticket of the request.
         ticket: u32,
@@ -240,7 +235,7 @@ messages! {
         secret: Secret,
     }
 
-    /// A port of an endpoint that was opened with [`flags::PORT_LATER`] is wanted: an endpoint asks
+    /// A port of an endpoint that was opened with `flags::PORT_LATER` is wanted: an endpoint asks
     /// to meet it, or a group that it asked for has members without memory for it. The program
     /// answers by [`Attach`] or [`NoPort`].
     PortWanted = 78 {
