@@ -280,6 +280,8 @@ def under_weft(host, between, *command, options=("--stats",), before=(), **how):
     """Starts a program under weft, with what it says of other hosts. Without options it can be
     signalled. `before` is a command that runs weft."""
     environment = {**host.environment(), "WEFT_SOCKET_BETWEEN_HOSTS": between}
+    # On a busy machine an endpoint takes seconds to open and to reach another one.
+    environment["WEFT_DAEMON_ANSWER_MS"] = "20000"
     # As users have it. Other cases have connections move at their first call.
     for name in ("WEFT_SOCKET_SWITCH_CALLS", "WEFT_SOCKET_SWITCH_WAIT_US"):
         environment.pop(name, None)
