@@ -164,14 +164,10 @@ impl Connection {
         let start = sys::now_ns();
         let mut looked_at_end = false;
         loop {
-            match self.is_followed(fd) {
+            match self.is_followed(fd, looked_at_end) {
                 Followed::Yes if self.is_through(fd) => break,
-                Followed::Yes => {}
                 Followed::Never => return false,
-                Followed::NotYet if looked_at_end => break,
-                // A peer that has ended sends nothing again.
-                Followed::BehindTcp if looked_at_end => return false,
-                Followed::NotYet | Followed::BehindTcp => {}
+                Followed::Yes | Followed::NotYet => {}
             }
             // The kernel shows the end of a peer that is gone, after all that this peer sent. A
             // peer that follows may end its direction meanwhile. One more look finds what either of
@@ -196,8 +192,9 @@ impl Connection {
         true
     }
 
-    fn is_followed(&self, fd: RawFd) -> Followed {
+    fn is_followed(&self, fd: RawFd, has_ended: bool) -> Followed {
         let receiving = self.receiving_on_lane(fd);
-        receiving.map_or(Followed::Never, |mut receiving| receiving.is_followed(self.side()))
+        receiving
+            .map_or(Followed::Never, |mut receiving| receiving.is_followed(self.side(), has_ended))
     }
 }

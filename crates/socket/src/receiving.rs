@@ -28,13 +28,12 @@ pub struct Receiving<'a, L, S> {
 /// How far the peer has followed an end that left the lane for good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Followed {
-    /// All that the peer sent, and will send, lies on TCP.
+    /// All that the peer sent, and will send, lies on TCP. This end can go on without the lane.
     Yes,
     /// The peer has not looked yet, or is about to follow.
     NotYet,
-    /// The peer has not followed yet. Unread bytes lie on TCP before its bytes on the lane.
-    BehindTcp,
-    /// Bytes lie on the lane that the peer does not send again.
+    /// This end needs the lane further: bytes lie there that the peer does not send again, or what
+    /// the peer sent cannot be understood without it.
     Never,
 }
 
@@ -160,8 +159,10 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// How many of `bytes` unread bytes on TCP are data, while [`Receiving::origin`] is there. 0 if
     /// the caller has to look at the origin again. `None` if there is nothing for it yet.
     pub fn data_of(&mut self, bytes: usize) -> Option<usize> {
+        // This look comes first: a boundary that arrives between the two bounds the data.
+        let may_meet_record = self.state.may_meet_record(self.lane);
         let data = self.state.data_of(self.lane, bytes);
-        if data == 0 || !self.state.may_meet_record(self.lane) {
+        if data == 0 || !may_meet_record {
             return Some(data);
         }
         let mut seen = vec![0; data + record::BYTES];
@@ -437,25 +438,31 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     }
 
     /// The same across a network, where the peer's record says that it follows.
-    fn is_followed_far(&mut self, side: Side) -> Followed {
-        let called = SendSide::peer_left(self.lane);
+    ///
+    /// The record of a peer that has ended may lie on TCP behind unread data, and without the lane
+    /// nobody would know it there. A peer that was killed writes none, and without the lane nobody
+    /// would know that its bytes there are missing.
+    fn is_followed_far(&mut self, has_ended: bool) -> Followed {
         self.look_for_record();
         let is_on_tcp = self.origin() == Origin::Tcp { at_most: None };
-        // A peer that did not have the lane when it left writes no record.
-        let was_never_there = !SendSide::peer_attached(self.lane, side);
-        if is_on_tcp && (self.state.stays_on_tcp() || called && was_never_there) {
+        if is_on_tcp && self.state.stays_on_tcp() {
             Followed::Yes
         } else if self.state.is_broken() {
             Followed::Never
-        } else {
+        } else if !has_ended {
             Followed::NotYet
+        } else if is_on_tcp && !self.common.has_met() && self.shadow.peek(&mut [0]) == 0 {
+            Followed::Yes
+        } else {
+            Followed::Never
         }
     }
 
-    /// How far the peer has followed this end, which left for good.
-    pub fn is_followed(&mut self, side: Side) -> Followed {
+    /// How far the peer has followed this end, which left for good. `has_ended` says that the
+    /// kernel had told of the peer's end before this call: such a peer sends nothing more.
+    pub fn is_followed(&mut self, side: Side, has_ended: bool) -> Followed {
         if !peer_rings(self.lane) {
-            return self.is_followed_far(side);
+            return self.is_followed_far(has_ended);
         }
         // This look comes first: a peer that leaves for good has posted its last boundary before.
         let called = SendSide::peer_left(self.lane);
@@ -467,11 +474,13 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
             {
                 Followed::Yes
             }
+            // Unread bytes lie on TCP before the peer's bytes on the lane.
             Origin::Tcp { at_most: Some(_) } => match self.state.is_all_on_tcp(self.lane) {
                 Some(true) => Followed::Yes,
-                Some(false) => Followed::Never,
-                None => Followed::BehindTcp,
+                None if !has_ended => Followed::NotYet,
+                Some(false) | None => Followed::Never,
             },
+            _ if has_ended => Followed::Yes,
             _ => Followed::NotYet,
         }
     }

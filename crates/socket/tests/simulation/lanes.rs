@@ -1,7 +1,7 @@
 //! The ways in which an end gets a lane, leaves it, and gives it back.
 
 use weft_fabric::{Carry, WaitFor, Wake};
-use weft_socket::{Leave, Phase, SendSide, prepare};
+use weft_socket::{Followed, Leave, Phase, SendSide, prepare};
 
 use crate::world::World;
 
@@ -89,6 +89,35 @@ impl World {
         host.giving_back.set(false);
         host.lanes_before.set(host.lanes_before.get() + 1);
         host.phase.decide(Phase::Fresh);
+    }
+
+    /// A host that left for good waits for its peer. True when the wait is over, and the host goes
+    /// on without the lane if it can. `has_ended` tells whether the kernel had told of the peer's
+    /// end at the last look, and becomes what it tells now.
+    pub fn leave_behind(&self, number: usize, has_ended: &mut bool) -> bool {
+        let host = &self.hosts[number];
+        let Ok(mut receive) = host.receive.try_borrow_mut() else { return false };
+        let Ok(mut send) = host.send.try_borrow_mut() else { return false };
+        if !host.has_lane() || !send.is_back_for_good() {
+            return true;
+        }
+        let lane = self.lane(number);
+        let mut receiving = self.receiving(number, &mut receive, &lane);
+        let followed = receiving.is_followed(host.side, *has_ended);
+        let is_through = self.sending(number, &mut send, &lane).push();
+        let may_leave = match followed {
+            Followed::Yes => is_through,
+            Followed::Never if !self.plan.faults.leave_lane_at_end => return true,
+            Followed::Never => *has_ended && !receiving.state.is_broken(),
+            Followed::NotYet => false,
+        };
+        *has_ended = self.pipes[1 - number].borrow().is_over(self.now());
+        if host.is_gone() || may_leave {
+            host.phase.moves(Phase::Laned, Phase::Declined);
+            return true;
+        }
+        // The peer has its time.
+        self.chance(200)
     }
 
     /// Sends over TCP what the peer has not taken from a lane that is lost, as the thread does that

@@ -100,10 +100,11 @@ fn mistakes_of_a_driver_are_found() {
 fn mistakes_over_a_network_are_found() {
     let none = Faults::default();
     let planted = [
-        (2, Faults { forget_rings: true, ..none }),
-        (0, Faults { rescue_nobody: true, ..none }),
+        (43, Faults { forget_rings: true, ..none }),
+        (47, Faults { rescue_nobody: true, ..none }),
         (0, Faults { take_record_for_data: true, ..none }),
-        (8, Faults { believe_kernel: true, ..none }),
+        (249, Faults { believe_kernel: true, ..none }),
+        (18, Faults { leave_lane_at_end: true, ..none }),
         (115, Faults { send_nothing_again: true, ..none }),
     ];
     all_are_found(Apart::TwoNodes, &planted);

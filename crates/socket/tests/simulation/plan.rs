@@ -31,6 +31,7 @@ pub struct Faults {
     pub rescue_nobody: bool,
     pub take_record_for_data: bool,
     pub believe_kernel: bool,
+    pub leave_lane_at_end: bool,
 }
 
 /// The network between the two programs.
@@ -103,6 +104,9 @@ pub struct Plan {
     pub leaves_every: [Option<u64>; 2],
     /// The step at which each host leaves the lane for good.
     pub leaves_at: [Option<u64>; 2],
+    /// Each host that left for good waits for its peer, reads nothing meanwhile, and goes on
+    /// without the lane. Only over a network.
+    pub leaves_behind: [bool; 2],
     /// Each host gives the lane back once in this many calls, if nothing is on its way.
     pub gives_back_every: [Option<u64>; 2],
     /// Step, host and way of an early end.
@@ -140,6 +144,7 @@ impl Plan {
         let mut plan = Self {
             leaves_every,
             leaves_at,
+            leaves_behind: [false; 2],
             gives_back_every: [None; 2],
             seed,
             mailbox_depth: [16, 16, 32, 256][random.random_range(0..4)],
@@ -169,6 +174,12 @@ impl Plan {
                 && random.random_bool(0.5)
             {
                 *ending = Ending::NodeDies;
+            }
+            for host in 0..2 {
+                plan.leaves_behind[host] = random.random_bool(0.25);
+                if plan.leaves_behind[host] {
+                    plan.leaves_at[host].get_or_insert(random.random_range(0..400));
+                }
             }
         }
         plan

@@ -9,6 +9,8 @@ use crate::world::{Ready, World, pattern};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Choose,
+    /// The program waits until it can go on without its lane.
+    LeaveBehind,
     Try,
     /// A wakeup must be sent to the peer.
     Ring,
@@ -37,6 +39,10 @@ pub struct Reader {
     is_on_tcp: bool,
     /// The wakeups that were stale when the thread armed.
     stale: StaleWakeups,
+    /// The kernel had told of the peer's end when the thread last looked, in a wait of
+    /// [`State::LeaveBehind`].
+    has_ended: bool,
+    has_waited: bool,
 }
 
 impl std::fmt::Debug for Reader {
@@ -59,6 +65,8 @@ impl Reader {
             wakes: 0,
             is_on_tcp: true,
             stale,
+            has_ended: false,
+            has_waited: false,
         }
     }
 
@@ -88,10 +96,24 @@ impl Reader {
             State::Choose if world.plan.reads_slowly[self.host] && !world.chance(24) => {}
             State::Choose => {
                 self.leave(world);
+                if world.plan.leaves_behind[self.host]
+                    && !self.has_waited
+                    && host.has_lane()
+                    && host.send.try_borrow().is_ok_and(|send| send.is_back_for_good())
+                {
+                    self.has_waited = true;
+                    self.state = State::LeaveBehind;
+                    return;
+                }
                 world.maybe_give_back(self.host);
                 self.target = vec![0; world.size().max(1)];
                 self.peek = world.chance(8);
                 self.state = State::Try;
+            }
+            State::LeaveBehind => {
+                if world.leave_behind(self.host, &mut self.has_ended) {
+                    self.state = State::Choose;
+                }
             }
             State::Try => self.attempt(world),
             State::Ring => {
