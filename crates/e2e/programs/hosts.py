@@ -173,13 +173,14 @@ def layers():
     one, two = hosts()
     serving = two.serve("--transport", "auto")
     # On its own host, without libfabric at either end.
-    near, near_log = two.start(WEFT, "perf", "latency", "--to", "1", "--runs", "100000")
+    near, near_log = two.start(WEFT, "perf", "latency", "--to", "1", "--runs", "1000",
+                                "--iterations", "200000")
     until("it measures", lambda: two.endpoints() == [0, 1, 1])
     assert near.poll() is None, text_of(near_log)
     assert not has_libfabric(near) and not has_libfabric(serving), "nobody needed it"
     # Between the hosts.
     far, far_log = one.start(WEFT, "perf", "put", "--to", "1", "--size", "65536", "--runs",
-                             "100000")
+                             "1000", "--iterations", "20000")
     until("it measures, too", lambda: one.endpoints() == [1])
     assert has_libfabric(far) and has_libfabric(serving)
     assert not has_libfabric(near), "the peer of one that has it needs none"
