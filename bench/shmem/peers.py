@@ -14,7 +14,7 @@ from measure import Missing  # noqa: E402
 # A program that runs longer hangs, and so does a compiler.
 SECONDS_MAX = 120
 BUILD_SECONDS_MAX = 900
-# What Open MPI's oshmem needs: without the first its programs crash in finalize in Debian's build,
+# Settings for Open MPI's oshmem: without the first its programs crash in finalize in Debian's build,
 # without the others it refuses to run as root, and more processes than processors.
 OPEN_MPI = ["--mca", "osc", "^rdma", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 PACKAGES = ["openmpi-bin", "libopenmpi-dev", "libucx-dev", "gcc", "g++", "libc6-dev"]

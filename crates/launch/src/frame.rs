@@ -1,4 +1,4 @@
-//! What the launcher and its proxies tell each other: frames of a length and a message.
+//! Messages between the launcher and its proxies: frames of a length and a message.
 //!
 //! # Invariants
 //! - A [`Frames`] holds less than one frame of [`FRAME_BYTES_MAX`] plus what was pushed at once.
@@ -71,7 +71,7 @@ pub struct Process {
     pub binding: Binding,
 }
 
-/// What a proxy starts.
+/// The processes that a proxy starts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// The number of processes of the job.

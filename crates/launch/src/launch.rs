@@ -18,7 +18,7 @@ use crate::signals;
 const CODE_TIMEOUT: u8 = 124;
 /// Exit code when weft itself failed, as `weft run` has it.
 const CODE_WEFT: u8 = 125;
-/// What shells add to the number of a signal.
+/// Shells add this to the number of a signal.
 const CODE_SIGNAL: u8 = 128;
 /// A proxy says its first message within this time.
 const HELLO_WITHIN: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ pub struct Layout {
     pub version: String,
     /// The names of the hosts.
     pub hosts: Vec<String>,
-    /// What each host starts.
+    /// The processes that each host starts.
     pub plans: Vec<Plan>,
     /// The processes by rank.
     pub members: Vec<Member>,
@@ -67,7 +67,7 @@ pub struct Layout {
     pub timeout: Option<Duration>,
 }
 
-/// What the driver has to do.
+/// The next thing that the driver has to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Send a message to the proxy of a host.

@@ -392,7 +392,7 @@ proptest! {
                 }
             }
         }
-        // What still runs comes to its end, as programs do.
+        // Processes that still run come to their end, as programs do.
         for rank in 0..5 {
             world.end(rank, Ending::Exit(0));
         }

@@ -18,7 +18,7 @@ const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 const SIGCONT: i32 = 18;
 
-/// What the driver of a proxy has to do.
+/// The next thing that the driver of a proxy has to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Work {
     /// Start a process, and say [`Proxy::not_started`] if that cannot be.

@@ -42,7 +42,7 @@ pub(crate) struct TeamArea {
     pub gathered: Line<AtomicU64>,
     /// At the first PE: the last step that all reached.
     pub released: Line<AtomicU64>,
-    /// What the PE tells the others, for even and odd steps.
+    /// The word of the PE to the others, for even and odd steps.
     pub words: [Line<[AtomicU64; WORDS]>; 2],
     /// Data of short collectives, for even and odd steps.
     pub staging: [Line<[AtomicU64; STAGE_BYTES / 8]>; 2],

@@ -97,7 +97,7 @@ pub unsafe fn set(call: &str, lock: *mut c_long) {
 pub unsafe fn clear(call: &str, lock: *mut c_long) {
     let lock = Lock::new(call, lock);
     let (me, own) = (lock.own(), lock.behind(space::me()));
-    // What the holder did is visible to the next one.
+    // The next holder sees the writes of this one.
     std::sync::atomic::fence(SeqCst);
     if own.load(Acquire) == 0 {
         match lock.last.compare_exchange(me, 0, AcqRel, Relaxed) {

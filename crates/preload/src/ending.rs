@@ -165,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// What this end tells its peer across a network of the messages that it has taken.
+    /// The count of messages taken, as this end tells it to its peer across a network.
     fn taken(&self) -> u64 {
         self.receiving().map_or(0, |receiving| receiving.state.taken())
     }

@@ -23,7 +23,7 @@ pub enum Close {
     NotOpen,
 }
 
-/// What becomes of `fd`, which the program closes. Costs three loads in processes without lanes
+/// The fate of `fd`, which the program closes. Costs three loads in processes without lanes
 /// over endpoints.
 #[inline]
 pub fn close(fd: RawFd) -> Close {

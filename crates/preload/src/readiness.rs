@@ -41,7 +41,7 @@ impl Connection {
     /// then have seen a wakeup that was taken at the crossing.
     pub fn has_bytes_still(&self, fd: RawFd) -> bool {
         if let Some(mut receiving) = self.receiving_on_lane(fd) {
-            // What the kernel saw may be the word of a peer that stays on TCP.
+            // The kernel may have seen the word of a peer that stays on TCP.
             receiving.look_for_record();
         }
         // If a signal interrupts the look, the kernel's first answer counts.

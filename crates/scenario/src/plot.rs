@@ -27,7 +27,7 @@ pub(crate) struct Series {
     pub places: Vec<(u64, u64)>,
 }
 
-/// What stands at the axes of a plot: texts, and the number of units in one of the text's.
+/// The labels at the axes of a plot: texts, and the number of units in one of the text's.
 pub(crate) struct Axis<'a> {
     pub label: &'a str,
     pub unit: u64,

@@ -151,7 +151,7 @@ fn faults_delay_messages_and_lose_none() {
         assert_eq!(point.messages.resent > 0, loses, "{fault}: {:?}", point.messages);
         assert!(point.latency.mean_ns > healthy.latency.mean_ns, "{fault}");
     }
-    // What a crashed node has not sent is given up, and so is what nobody gets any more.
+    // Messages that a crashed node has not sent are given up, and so are those that nobody gets.
     let crash = format!("{base}[[fault]]\nkind = \"crash\"\nnode = \"n5\"\nat_ns = 5_000\n");
     let messages = report(&crash).points[0].messages;
     assert!(messages.given_up > 0, "{messages:?}");

@@ -1,4 +1,4 @@
-//! What a row of the table is, and the functions that it stands for.
+//! A row of the table, and the functions that it stands for.
 //!
 //! In a row `T` stands for the type, and `{}` in a name for the word of the type.
 

@@ -35,7 +35,7 @@ pub struct Program {
     pub offset: usize,
 }
 
-/// What the others have to know of a PE.
+/// The facts that the others have to know of a PE.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Card {
     /// The run of a kernel: the same for all processes of a machine.

@@ -1,4 +1,4 @@
-//! What runs when the library is loaded, and when the process ends.
+//! Code that runs when the library is loaded, and when the process ends.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};

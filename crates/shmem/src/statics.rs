@@ -111,7 +111,7 @@ impl Image {
         self.variables().map(|(start, end)| start..end)
     }
 
-    /// What tells the program from others.
+    /// The mark that tells the program from others.
     pub fn program(&self) -> Program {
         let offset = self.variables().map_or(0, |(start, _)| start - self.base);
         let build = self.build.as_deref().unwrap_or("none");

@@ -78,9 +78,9 @@ pub struct Common {
     /// Number of stale wakeups that were taken out of the kernel's socket.
     drained: AtomicU32,
     stale: AtomicU64,
-    /// What this end posted as [`word::ACQUAINTANCE`].
+    /// The value that this end posted as [`word::ACQUAINTANCE`].
     acquaintance: AtomicU64,
-    /// What a record of the peer said of the messages that it has taken, or 0.
+    /// The messages that the peer has taken, as its record said, or 0.
     pub(crate) taken_by_peer: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! What the way between the two ends of a lane means for the rules of an end.
+//! The rules of an end that depend on the way between the two ends of a lane.
 
 use weft_fabric::{Carry, Medium};
 

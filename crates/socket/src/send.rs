@@ -45,7 +45,7 @@ struct Returning {
     /// Not 0 if the peer is not known to have followed to the lane. It then looks for the record
     /// among data, and must not see a part of it.
     is_alone: u64,
-    /// What the record says of the messages that this end has taken.
+    /// The messages that this end has taken, as the record says.
     taken: u64,
 }
 

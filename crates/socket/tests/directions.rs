@@ -173,7 +173,7 @@ fn settle(pair: &ends::Network) {
     }
 }
 
-/// What a peer across a network did before its node died without a record.
+/// The acts of a peer across a network before its node died without a record.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Last {
     /// It did not come to have the lane.

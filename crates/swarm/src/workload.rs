@@ -1,4 +1,4 @@
-//! What every workload does: random steps, taking events, deaths, and the checks at the end.
+//! The parts of every workload: random steps, taking events, deaths, and the checks at the end.
 
 use rand_chacha::ChaCha8Rng;
 use weft_fabric::EndpointAddress;

@@ -48,7 +48,7 @@ pub(crate) struct Shared<N> {
     stops: AtomicBool,
     /// Something waits for the program that was handled without it.
     waits: AtomicBool,
-    /// What each thread of the endpoint keeps.
+    /// The value that each thread of the endpoint keeps.
     pub(crate) thread_holds: ThreadHolds,
     of_program: Sleeper,
     of_thread: Sleeper,

@@ -78,7 +78,7 @@ impl Pipe {
         self.queue.back().is_none_or(|(time, _)| *time <= now)
     }
 
-    /// What is on its way arrives now, unless a cut holds it. False then.
+    /// All that is on its way arrives now, unless a cut holds it. False then.
     pub fn arrive(&mut self, now: u64) -> bool {
         let is_held = self.queue.back().is_some_and(|(time, _)| *time == HELD);
         self.queue.iter_mut().filter(|(time, _)| *time != HELD).for_each(|(time, _)| {

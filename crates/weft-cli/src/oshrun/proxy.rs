@@ -20,7 +20,7 @@ use super::{now, start, wait};
 /// The launcher says what to start within this time.
 const START_WITHIN: Duration = Duration::from_secs(60);
 
-/// What was found ready.
+/// The sources that were found ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ready {
     Launcher,
