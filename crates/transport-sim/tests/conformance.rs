@@ -1,5 +1,6 @@
 //! The simulator passes the suite for all transports.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use weft_conformance::Bench;
@@ -8,10 +9,25 @@ use weft_options::ServicePolicy;
 use weft_topology::Shape;
 use weft_transport_sim::{Link, NetworkSettings, Settings, SimEndpoint, SimWorld};
 
+/// The settings of a world.
+trait Form {
+    fn settings() -> Settings;
+}
+
+/// A world with links of its own between each two nodes.
+struct Ordered;
+
+impl Form for Ordered {
+    fn settings() -> Settings {
+        Settings::seeded(42)
+    }
+}
+
 /// A world with three nodes.
-struct Sim {
+struct Sim<F> {
     world: SimWorld,
     next_node: u32,
+    form: PhantomData<F>,
 }
 
 const USER: u32 = 1000;
@@ -20,13 +36,13 @@ fn rails() -> Vec<String> {
     ["left", "right"].map(str::to_owned).to_vec()
 }
 
-impl Bench for Sim {
+impl<F: Form> Bench for Sim<F> {
     type Endpoint = SimEndpoint;
 
     fn with_services(rules: &str) -> Self {
         let services = ServicePolicy::parse(rules).expect("rules");
-        let settings = Settings { services, rails: rails(), ..Settings::seeded(42) };
-        Self { world: SimWorld::new(settings), next_node: 0 }
+        let settings = Settings { services, rails: rails(), ..F::settings() };
+        Self { world: SimWorld::new(settings), next_node: 0, form: PhantomData }
     }
 
     fn let_pass(&mut self, time: Duration) {
@@ -76,119 +92,36 @@ impl Bench for Sim {
 }
 
 /// A world whose nodes stand in a small torus.
-struct Torus(Sim);
+struct Torus;
 
-impl Bench for Torus {
-    type Endpoint = SimEndpoint;
-
-    fn with_services(rules: &str) -> Self {
+impl Form for Torus {
+    fn settings() -> Settings {
         let graph = "torus:3x2".parse::<Shape>().expect("a shape").graph(None).expect("a graph");
-        let network = Some(NetworkSettings::of(graph));
-        let services = ServicePolicy::parse(rules).expect("rules");
-        let settings = Settings { network, services, rails: rails(), ..Settings::seeded(44) };
-        Self(Sim { world: SimWorld::new(settings), next_node: 0 })
+        Settings { network: Some(NetworkSettings::of(graph)), ..Settings::seeded(44) }
     }
-
-    fn let_pass(&mut self, time: Duration) {
-        self.0.let_pass(time);
-    }
-
-    fn user(&self) -> u32 {
-        USER
-    }
-
-    fn open(&mut self, options: &EndpointOptions) -> Result<SimEndpoint, OpenError> {
-        self.0.open(options)
-    }
-
-    fn open_apart(&mut self, options: &EndpointOptions) -> Result<SimEndpoint, OpenError> {
-        self.0.open_apart(options)
-    }
-
-    fn open_as(
-        &mut self,
-        user: u32,
-        options: &EndpointOptions,
-    ) -> Option<Result<SimEndpoint, OpenError>> {
-        self.0.open_as(user, options)
-    }
-
-    fn progress(&mut self) -> bool {
-        self.0.progress()
-    }
-
-    fn set_rail(&mut self, rail: &str, is_up: bool) -> bool {
-        self.0.set_rail(rail, is_up)
-    }
-
-    fn kill(&mut self, endpoint: SimEndpoint) -> bool {
-        self.0.kill(endpoint)
-    }
-}
-
-mod torus {
-    use super::Torus;
-    weft_conformance::conformance_tests!(Torus);
-}
-
-mod ordered {
-    use super::Sim;
-    weft_conformance::conformance_tests!(Sim);
 }
 
 /// A world that keeps no order of operations, and whose control calls take time.
-struct Unordered(Sim);
+struct Unordered;
 
-impl Bench for Unordered {
-    type Endpoint = SimEndpoint;
-
-    fn with_services(rules: &str) -> Self {
-        let services = ServicePolicy::parse(rules).expect("rules");
+impl Form for Unordered {
+    fn settings() -> Settings {
         let link = Link { jitter_ns: 50_000, ..Link::default() };
-        let settings =
-            Settings { ordered: false, control_ns: 3_000, link, services, ..Settings::seeded(43) };
-        let settings = Settings { rails: rails(), ..settings };
-        Self(Sim { world: SimWorld::new(settings), next_node: 0 })
-    }
-
-    fn let_pass(&mut self, time: Duration) {
-        self.0.let_pass(time);
-    }
-
-    fn user(&self) -> u32 {
-        USER
-    }
-
-    fn open(&mut self, options: &EndpointOptions) -> Result<SimEndpoint, OpenError> {
-        self.0.open(options)
-    }
-
-    fn open_apart(&mut self, options: &EndpointOptions) -> Result<SimEndpoint, OpenError> {
-        self.0.open_apart(options)
-    }
-
-    fn open_as(
-        &mut self,
-        user: u32,
-        options: &EndpointOptions,
-    ) -> Option<Result<SimEndpoint, OpenError>> {
-        self.0.open_as(user, options)
-    }
-
-    fn progress(&mut self) -> bool {
-        self.0.progress()
-    }
-
-    fn set_rail(&mut self, rail: &str, is_up: bool) -> bool {
-        self.0.set_rail(rail, is_up)
-    }
-
-    fn kill(&mut self, endpoint: SimEndpoint) -> bool {
-        self.0.kill(endpoint)
+        Settings { ordered: false, control_ns: 3_000, link, ..Settings::seeded(43) }
     }
 }
 
+mod ordered {
+    type Ordered = super::Sim<super::Ordered>;
+    weft_conformance::conformance_tests!(Ordered);
+}
+
+mod torus {
+    type Torus = super::Sim<super::Torus>;
+    weft_conformance::conformance_tests!(Torus);
+}
+
 mod unordered {
-    use super::Unordered;
+    type Unordered = super::Sim<super::Unordered>;
     weft_conformance::conformance_tests!(Unordered);
 }

@@ -14,7 +14,7 @@
 mod field;
 mod ports;
 
-use self::field::{Field, messages};
+use self::field::{Field, hidden, messages};
 pub use self::ports::{
     AskAllMembers, Attach, Meet, MembersOf, Met, NoPort, Opened, PORT_NAME_BYTES, Part, Parted,
     Port, PortName, PortWanted, Recall, Secret,
@@ -104,27 +104,9 @@ pub mod gone {
     pub const DISCONNECTED: u8 = 1;
 }
 
-/// The 16 bytes of a ticket. `Debug` does not show them.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct Invitation(pub [u8; 16]);
-
-impl std::fmt::Debug for Invitation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Invitation(..)")
-    }
-}
-
-impl Field for Invitation {
-    const BYTES: usize = 16;
-    const ZERO: Self = Self([0; 16]);
-
-    fn take(bytes: &mut &[u8]) -> Option<Self> {
-        Field::take(bytes).map(Self)
-    }
-
-    fn put(&self, body: &mut Vec<u8>) {
-        self.0.put(body);
-    }
+hidden! {
+    /// The 16 bytes of a ticket. `Debug` does not show them.
+    Invitation
 }
 
 /// The most VPIDs that a node can have.

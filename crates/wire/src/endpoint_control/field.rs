@@ -44,6 +44,35 @@ impl<const COUNT: usize> Field for [u8; COUNT] {
     }
 }
 
+/// Makes a type of 16 bytes that no log shows.
+macro_rules! hidden {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Default)]
+        pub struct $name(pub [u8; 16]);
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(concat!(stringify!($name), "(..)"))
+            }
+        }
+
+        impl Field for $name {
+            const BYTES: usize = 16;
+            const ZERO: Self = Self([0; 16]);
+
+            fn take(bytes: &mut &[u8]) -> Option<Self> {
+                Field::take(bytes).map(Self)
+            }
+
+            fn put(&self, body: &mut Vec<u8>) {
+                self.0.put(body);
+            }
+        }
+    };
+}
+pub(super) use hidden;
+
 /// Makes a struct of each message: its fields, its kind, its bytes.
 macro_rules! messages {
     ($(

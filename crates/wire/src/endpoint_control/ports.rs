@@ -9,29 +9,11 @@
 //! No descriptors come with them.
 
 use super::VPID_WORDS;
-use super::field::{Field, messages};
+use super::field::{Field, hidden, messages};
 
-/// The 16 bytes that the two ends of a meeting show each other. `Debug` does not show them.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct Secret(pub [u8; 16]);
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
-
-impl Field for Secret {
-    const BYTES: usize = 16;
-    const ZERO: Self = Self([0; 16]);
-
-    fn take(bytes: &mut &[u8]) -> Option<Self> {
-        Field::take(bytes).map(Self)
-    }
-
-    fn put(&self, body: &mut Vec<u8>) {
-        self.0.put(body);
-    }
+hidden! {
+    /// The 16 bytes that the two ends of a meeting show each other. `Debug` does not show them.
+    Secret
 }
 
 /// Bytes of the longest name of a port: the address of an endpoint of libfabric.
