@@ -10,7 +10,7 @@ use weft_fabric::{Armed, Endpoint, Peer, WaitFor};
 
 use crate::cells::Cells;
 use crate::end::EndpointLane;
-use crate::hub::{Alarm, Driver, DriverState, Fence, Held, Hub, News};
+use crate::hub::{Alarm, Driver, DriverState, Fence, Hub, News};
 use crate::layout::Layout;
 use crate::message::Refusal;
 use crate::table::{Exhausted, LaneNumber, Offer, Table};
@@ -111,6 +111,7 @@ impl<E: Endpoint> Carrier<E> {
             rung: BTreeSet::new(),
             failed: Vec::new(),
             closing: BTreeMap::new(),
+            unfenced: Vec::new(),
             fence: Fence::Idle,
             driver: Driver { state: DriverState::Awake, alarm: None },
             is_armed: false,
@@ -199,8 +200,7 @@ impl<E: Endpoint> Carrier<E> {
     /// or peers wait in vain.
     #[must_use]
     pub fn has_backlog(&self) -> bool {
-        let hub = self.lock();
-        !hub.unsent.is_empty() || hub.held.iter().any(Held::is_keeping)
+        self.lock().has_backlog()
     }
 
     /// True when all that was sent has arrived at the peers, for a program that ends. Makes

@@ -110,6 +110,8 @@ pub(crate) struct Hub<E: Endpoint> {
     pub failed: Vec<LaneNumber>,
     /// Keys of closed lanes that wait until the peer has heard of the end.
     pub closing: BTreeMap<LaneNumber, RemoteKey>,
+    /// Lanes that ended here, whose fence has not begun, with their keys and peers.
+    pub unfenced: Vec<(LaneNumber, RemoteKey, Peer)>,
     pub fence: Fence,
     pub driver: Driver,
     /// The endpoint is armed: its descriptor becomes readable with the next event.
@@ -306,11 +308,28 @@ impl<E: Endpoint> Hub<E> {
             Held::Nothing => Held::Nothing,
         };
         self.hold(number, closed);
-        let fence = peer.map(|peer| self.endpoint.fence(peer, context(call::CLOSE, number)));
-        if matches!(fence, Some(Ok(Issued::Pending))) {
-            self.closing.insert(number, key);
-        } else {
-            self.take_key_back(number, key);
+        match peer {
+            Some(peer) => {
+                self.unfenced.push((number, key, peer));
+                self.fence_closed();
+            }
+            None => self.take_key_back(number, key),
+        }
+    }
+
+    /// Begins the fences behind which keys are taken back, as far as there is room: behind the
+    /// message that tells the end, which may wait itself.
+    fn fence_closed(&mut self) {
+        for (number, key, peer) in std::mem::take(&mut self.unfenced) {
+            if self.unsent.iter().any(|(to, _)| *to == peer) {
+                self.unfenced.push((number, key, peer));
+                continue;
+            }
+            match self.endpoint.fence(peer, context(call::CLOSE, number)) {
+                Ok(Issued::Pending) => drop(self.closing.insert(number, key)),
+                Err(OperationError::WouldBlock) => self.unfenced.push((number, key, peer)),
+                Ok(Issued::Done(_)) | Err(_) => self.take_key_back(number, key),
+            }
         }
     }
 
@@ -322,10 +341,17 @@ impl<E: Endpoint> Hub<E> {
         }
     }
 
+    /// True while something waits for room in the endpoint.
+    pub fn has_backlog(&self) -> bool {
+        !self.unsent.is_empty()
+            || !self.unfenced.is_empty()
+            || self.held.iter().any(Held::is_keeping)
+    }
+
     /// True when all that was sent has arrived at the peers. Else a fence is under way.
     pub fn is_out(&mut self) -> bool {
         self.poll();
-        if !self.unsent.is_empty() || self.held.iter().any(Held::is_keeping) {
+        if self.has_backlog() {
             return false;
         }
         if self.fence == Fence::Idle {
@@ -445,11 +471,13 @@ impl<E: Endpoint> Hub<E> {
     fn down(&mut self, peer: Peer) {
         self.unsent.retain(|(to, _)| *to != peer);
         self.table.down(peer);
+        self.fence_closed();
     }
 
     /// The endpoint has room again for a peer.
     fn room(&mut self, peer: Peer) {
         self.send_unsent();
+        self.fence_closed();
         for number in self.ends_of(peer) {
             let Some(end) = self.end(number) else { continue };
             if end.shared.is_refused.swap(false, Ordering::AcqRel) {

@@ -326,6 +326,35 @@ fn more_control_words_than_are_kept_end_the_lane() {
 }
 
 #[test]
+fn a_lane_that_its_peer_closes_is_not_lost_where_the_peer_has_little_room() {
+    for (mailbox_depth, operations_max) in [(1, 64), (64, 1), (1, 1)] {
+        let settings = weft_transport_sim::Settings {
+            mailbox_depth,
+            operations_max,
+            ..weft_transport_sim::Settings::seeded(5)
+        };
+        let (fabric, carriers) = carriers(settings, 4);
+        let ends = lanes(&fabric, &carriers, 3);
+        let (mut froms, mut tos): (Vec<End>, Vec<End>) = ends.into_iter().map(Into::into).unzip();
+        // The peer closes all at once: its messages wait for room, and so do its fences.
+        tos.iter().for_each(|to| to.post(3, 1));
+        tos.clear();
+        for _ in 0..1_000 {
+            froms.iter().for_each(|from| from.post(3, 9));
+            fabric.step();
+            carriers.iter().for_each(Carrier::poll);
+            if froms.iter().all(|from| from.is_over()) {
+                break;
+            }
+        }
+        let standings: Vec<Standing> = froms.iter().map(|from| from.standing()).collect();
+        assert_eq!(standings, [Standing::Closed; 3], "{mailbox_depth}, {operations_max}");
+        froms.clear();
+        settle(&fabric, &carriers);
+    }
+}
+
+#[test]
 fn a_dropped_end_sends_what_it_has_before_the_peer_is_told() {
     let settings = weft_transport_sim::Settings {
         operations_max: 1,
