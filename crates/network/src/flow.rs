@@ -10,6 +10,9 @@
 //! meet at one link. Where they meet at several, one after the other, arbitration by turns favours
 //! those that come in last, and the levels differ.
 //!
+//! A flow whose path is cut stands still. With the next route it goes on over another path, with the
+//! bytes that it has left; if there is none, it is lost.
+//!
 //! # Invariants
 //! - Every flow has a rate when time passes, and no link moves more than it can.
 //! - Ends are at whole nanoseconds, rounded up, so that flows of equal rates end together.
@@ -42,6 +45,15 @@ pub struct Flow {
     pub tag: u64,
 }
 
+/// How a flow ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// Every byte arrived.
+    Arrived,
+    /// One of its hosts crashed, or no way was left. What had arrived does not count.
+    Lost,
+}
+
 /// The end of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowEnd {
@@ -49,8 +61,10 @@ pub struct FlowEnd {
     pub flow: Flow,
     /// When it began.
     pub began_at: Time,
-    /// When its last byte arrived.
+    /// When its last byte arrived, or it was lost.
     pub at: Time,
+    /// How it ended.
+    pub ending: Ending,
 }
 
 /// Why a flow cannot begin.
@@ -83,11 +97,15 @@ struct Active {
     ends_at: Time,
     /// From the time when its last byte leaves to its arrival.
     latency: Time,
+    /// A link of its path is cut: it stands still until there is another way.
+    stands_still: bool,
 }
 
 /// A network of flows in virtual time.
 pub struct FlowNetwork {
     settings: Settings,
+    graph: Graph,
+    is_down: Vec<bool>,
     route: Box<dyn Route + Send>,
     links: Links,
     /// Bytes of payload in a picosecond, by link.
@@ -101,6 +119,11 @@ pub struct FlowNetwork {
     arriving: BTreeMap<(Time, u64), FlowEnd>,
     sequence: u64,
     fills: u64,
+}
+
+/// The bytes that a link moves in a picosecond.
+fn capacity(links: &Links, link: LinkId) -> f64 {
+    links.model(links.get(link).model).pace.bytes_per_picosecond()
 }
 
 impl FlowNetwork {
@@ -119,10 +142,11 @@ impl FlowNetwork {
         }
         let links = Links::new(graph, &settings, 1)?;
         let payload = f64::from(settings.mtu_bytes) / f64::from(settings.packet_bytes());
-        let capacity = |link| links.model(links.get(link).model).pace.bytes_per_picosecond();
-        let capacities = (0..links.count()).map(|link| capacity(link) * payload).collect();
+        let capacities = (0..links.count()).map(|link| capacity(&links, link) * payload).collect();
         Ok(Self {
             settings,
+            is_down: vec![false; index(graph.vertices())],
+            graph: graph.clone(),
             route,
             links,
             capacities,
@@ -164,7 +188,16 @@ impl FlowNetwork {
         #[expect(clippy::cast_precision_loss, reason = "no flow of this world is that long")]
         let left = flow.bytes as f64;
         let began_at = self.now;
-        let active = Active { flow, began_at, path, left, rate: 0.0, ends_at: 0, latency };
+        let active = Active {
+            flow,
+            began_at,
+            path,
+            left,
+            rate: 0.0,
+            ends_at: Time::MAX,
+            latency,
+            stands_still: false,
+        };
         self.flows.insert(active);
         self.is_stale = true;
         Ok(())
@@ -255,12 +288,15 @@ impl FlowNetwork {
         let ended: Vec<u32> = ended.map(|(number, _)| number).collect();
         for number in ended {
             let Some(active) = self.flows.remove(number) else { continue };
-            let at = now.saturating_add(active.latency);
-            let end = FlowEnd { flow: active.flow, began_at: active.began_at, at };
-            self.sequence += 1;
-            self.arriving.insert((at, self.sequence), end);
+            self.put_end(&active, now.saturating_add(active.latency), Ending::Arrived);
         }
         self.is_stale = true;
+    }
+
+    fn put_end(&mut self, active: &Active, at: Time, ending: Ending) {
+        let Active { flow, began_at, .. } = *active;
+        self.sequence += 1;
+        self.arriving.insert((at, self.sequence), FlowEnd { flow, began_at, at, ending });
     }
 
     /// Computes the rates of all flows by progressive filling.
@@ -268,6 +304,9 @@ impl FlowNetwork {
         self.is_stale = false;
         self.fills += 1;
         self.next_end = None;
+        for flow in self.flows.iter_mut().filter(|flow| flow.stands_still) {
+            (flow.rate, flow.ends_at) = (0.0, Time::MAX);
+        }
         for (number, rate) in Filling::new(&self.flows, &self.capacities).rates() {
             let flow = self.flows.at_mut(number);
             flow.rate = rate;
@@ -326,7 +365,8 @@ impl<'a> Filling<'a> {
     fn new(flows: &'a Arena<Active>, capacities: &[f64]) -> Self {
         let mut places = vec![crate::arena::NONE; capacities.len()];
         let mut links: Vec<(f64, u32)> = Vec::new();
-        for (_, flow) in flows.iter() {
+        let moving = || flows.iter().filter(|(_, flow)| !flow.stands_still);
+        for (_, flow) in moving() {
             for link in &flow.path {
                 let place = &mut places[index(*link)];
                 if *place == crate::arena::NONE {
@@ -345,7 +385,7 @@ impl<'a> Filling<'a> {
         begins.push(begin);
         let mut members = vec![0; begin];
         let mut ends = begins.clone();
-        for (number, flow) in flows.iter() {
+        for (number, flow) in moving() {
             for link in &flow.path {
                 let end = &mut ends[index(places[index(*link)])];
                 members[*end] = number;
@@ -401,6 +441,8 @@ impl std::fmt::Debug for FlowNetwork {
     }
 }
 
+#[path = "flow_fault.rs"]
+mod fault;
 #[cfg(test)]
 #[path = "flow_tests.rs"]
 mod tests;

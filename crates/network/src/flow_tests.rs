@@ -7,7 +7,7 @@ use weft_topology::{Graph, GraphBuilder, Kind, Layout, LinkClass};
 
 use super::*;
 use crate::tests::{Minimal, mesh, message, run};
-use crate::{Message, Network};
+use crate::{LinkModel, Message, Network};
 
 /// Bytes of payload in a nanosecond over a link of 100 Gbit/s.
 const FULL: f64 = 12.5 * 496.0 / 512.0;
@@ -155,4 +155,73 @@ fn the_levels_agree_on_permutations() {
         let last = |ends: &[Time]| ends.iter().copied().max().unwrap_or(0);
         assert!(near(last(&flows), last(&packets), 50), "seed {seed}: {flows:?} {packets:?}");
     }
+}
+
+/// Two ways from host 0 to host 3: over 1 and over 2.
+fn square() -> Graph {
+    let mut builder = GraphBuilder::new();
+    builder.vertices(Kind::Host, 4, 2).expect("room");
+    for (a, b) in [((0, 0), (1, 0)), ((1, 1), (3, 0)), ((0, 1), (2, 0)), ((2, 1), (3, 1))] {
+        builder.link(a, b, LinkClass::default()).expect("ports");
+    }
+    builder.build(Layout::Irregular).expect("a square")
+}
+
+#[test]
+fn a_flow_on_a_cut_link_stands_still_and_goes_on_over_another_way() {
+    let graph = square();
+    let mut network = flows(&graph);
+    network.begin(flow(0, 3, 6_000_000, 0)).expect("a way");
+    let whole_time = whole(6_000_000.0 / FULL * 1_000.0);
+    assert_eq!(network.run(whole_time / 2), None);
+    let first = network.path(flow(0, 3, 0, 0)).expect("a way").0[1];
+    let port = (0..2).find(|port| network.links.out_of(0, *port) == first).expect("a port");
+    assert!(network.cut(0, port));
+    assert_eq!(network.run(whole_time), None, "it stands still for half of its time");
+    let reachable = network.reachable();
+    network.set_route(Minimal::of(&reachable, false));
+    let end = network.run_out().expect("it ends");
+    assert_eq!(end.ending, Ending::Arrived);
+    // Two links and three routers, and half of the time for nothing.
+    let wanted = whole_time + whole_time / 2 + 160_000;
+    assert!(end.at.abs_diff(wanted) <= 2_000, "{} {wanted}", end.at);
+}
+
+#[test]
+fn a_flow_without_a_way_or_with_a_host_that_crashed_is_lost() {
+    let graph = square();
+    let mut network = flows(&graph);
+    for (tag, to) in [(0, 3), (1, 1), (2, 2)] {
+        network.begin(flow(0, to, 1_000_000, tag)).expect("a way");
+    }
+    assert_eq!(network.run(1_000_000), None);
+    assert!(network.crash(3) && !network.crash(3));
+    let end = network.run(1_000_000).expect("its receiver is down");
+    assert_eq!((end.flow.tag, end.ending, end.at), (0, Ending::Lost, 1_000_000));
+    assert!(network.cut(0, 0), "the link to 1, which has no other way by now");
+    let reachable = network.reachable();
+    network.set_route(Minimal::of(&reachable, false));
+    let end = network.run(1_000_000).expect("no way is left");
+    assert_eq!((end.flow.tag, end.ending), (1, Ending::Lost));
+    assert!(network.begin(flow(0, 1, 1, 3)).is_err());
+    assert!(network.heal(0, 0) && network.restart(3) && !network.restart(3));
+    network.set_route(Minimal::of(&graph, false));
+    network.begin(flow(0, 1, 1, 4)).expect("it is mended");
+    let ends: Vec<_> = std::iter::from_fn(|| network.run_out()).collect();
+    assert_eq!(ends.iter().map(|end| end.flow.tag).collect::<Vec<_>>(), [4, 2]);
+}
+
+#[test]
+fn a_slow_link_slows_its_flows_from_then_on() {
+    let mut network = flows(&mesh(2, 1));
+    network.begin(flow(0, 1, 2_000_000, 0)).expect("a way");
+    let time = |bytes: f64, rate: f64| whole(bytes / (FULL * rate) * 1_000.0);
+    assert_eq!(network.run(time(1_000_000.0, 1.0)), None);
+    let port = (0..4).find(|port| network.graph.wired(0, *port).is_some()).expect("a link");
+    let usual = Settings::default().link;
+    let slow = LinkModel { bits_per_second: usual.bits_per_second / 10, ..usual };
+    assert_eq!(network.set_link(0, port, slow), Ok(true));
+    let end = network.run_out().expect("it ends").at;
+    let wanted = time(1_000_000.0, 1.0) + time(1_000_000.0, 0.1) + 100_000;
+    assert!(end.abs_diff(wanted) <= 2_000, "{end} {wanted}");
 }
