@@ -21,7 +21,7 @@ pub struct Census {
     pub events: usize,
     /// Memberships of groups.
     pub memberships: usize,
-    /// Packets that the network has, or that a receiver holds until earlier ones come.
+    /// Packets on their way, held at a cut, or held by a receiver until earlier ones come.
     pub packets: usize,
 }
 
@@ -39,7 +39,7 @@ impl State {
             endpoints: self.addresses.len(),
             keys: self.keys.len(),
             memberships: self.groups.values().map(|members| members.len()).sum(),
-            packets: self.carrier.as_ref().map_or(0, |carrier| carrier.packets()),
+            packets: self.packets(),
             ..Census::default()
         };
         for endpoint in &self.endpoints {

@@ -30,6 +30,8 @@ pub(crate) struct EndpointState {
     /// The capabilities that the endpoint got.
     pub capabilities: Capabilities,
     pub alive: bool,
+    /// It gets memory: it registers, takes messages and begins operations.
+    pub has_memory: bool,
     /// The peers, by handle.
     pub peers: Vec<PeerState>,
     /// The handles of peers that are not down.
@@ -167,6 +169,7 @@ impl EndpointState {
             rail,
             capabilities,
             alive: true,
+            has_memory: true,
             peers: Vec::new(),
             handles: BTreeMap::new(),
             events: VecDeque::new(),
@@ -246,6 +249,11 @@ impl EndpointState {
     /// The handle of an endpoint that is not down.
     pub fn handle_of(&self, other: Id) -> Option<Peer> {
         self.handles.get(&other).copied().map(Peer)
+    }
+
+    /// Whether one more operation may begin.
+    pub fn has_slot(&self) -> bool {
+        self.has_memory && self.slots < self.capabilities.operations_max
     }
 
     /// Increases a counter.

@@ -18,6 +18,13 @@ pub(crate) struct Cut {
     held: Vec<Flight>,
 }
 
+impl Cut {
+    /// Packets that wait at the cut.
+    pub fn packets(&self) -> usize {
+        self.held.len()
+    }
+}
+
 /// Whether a packet can pass between its two nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Crossing {

@@ -54,6 +54,7 @@ mod memory;
 mod msg;
 mod network;
 mod opening;
+mod pressure;
 mod progress;
 mod rma;
 mod trace;

@@ -143,11 +143,11 @@ impl State {
         if length > REGION_BYTES_MAX {
             return Err(too_long);
         }
+        let (world, has_memory) = (self.identity, self.endpoints[owner].has_memory);
         let maximum = self.endpoints[owner].capabilities.regions_max;
-        let world = self.identity;
         let regions = &mut self.endpoints[owner].regions;
         regions.retain(|region: &Weak<RegionInner>| region.strong_count() > 0);
-        if regions.len() >= maximum {
+        if regions.len() >= maximum || !has_memory {
             return Err(RegisterError::Exhausted { maximum });
         }
         let bytes = Mutex::new(vec![0; index(length)]);
@@ -187,7 +187,7 @@ impl State {
     pub(crate) fn grant(&mut self, key: Key) -> Result<RemoteKey, GrantError> {
         let owner = &mut self.endpoints[key.owner];
         let maximum = owner.capabilities.keys_max;
-        if owner.keys >= maximum {
+        if owner.keys >= maximum || !owner.has_memory {
             return Err(GrantError::Exhausted { maximum });
         }
         owner.keys += 1;

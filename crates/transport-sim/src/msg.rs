@@ -134,8 +134,9 @@ impl State {
     fn is_full(&self, id: Id, peer: u32) -> bool {
         let depth = |of: Id| self.endpoints[of].capabilities.mailbox_depth;
         let Some(state) = self.endpoints[id].peer(Peer(peer)) else { return true };
-        let former = self.endpoints[state.target].former(id).messages;
-        state.messages_out + former >= depth(id).min(depth(state.target))
+        let target = &self.endpoints[state.target];
+        let former = target.former(id).messages;
+        !target.has_memory || state.messages_out + former >= depth(id).min(depth(state.target))
     }
 
     fn count_sent(&mut self, id: Id, length: usize) {

@@ -13,8 +13,8 @@
 use std::collections::BTreeMap;
 
 use weft_fabric::NodeId;
-use weft_network::{LinkModel, Message, Network, Outcome, SettingsError};
-use weft_routing::{Algorithm, Routes};
+use weft_network::{Counts, LinkModel, Message, Network, NetworkError, Outcome, SettingsError};
+use weft_routing::{Algorithm, Route, Routes};
 use weft_topology::{Graph, Port, Vertex};
 
 use crate::progress::{Flight, Occasion};
@@ -55,7 +55,8 @@ impl NetworkSettings {
 pub(crate) struct Carrier {
     settings: NetworkSettings,
     network: Network,
-    routes: Routes,
+    /// `None` once a driver gives routes.
+    routes: Option<Routes>,
     hosts: Vec<Vertex>,
     /// Packets that have not arrived, by the tags of their messages.
     carried: BTreeMap<u64, Carried>,
@@ -99,7 +100,7 @@ impl Carrier {
         let network = Network::new(graph, Box::new(routes.clone()), parameters);
         Self {
             network: network.expect("the settings of the network are sound"),
-            routes,
+            routes: Some(routes),
             hosts,
             carried: BTreeMap::new(),
             next_tag: 0,
@@ -170,6 +171,27 @@ impl SimWorld {
         self.lock().change_link(|network| network.crash(vertex))
     }
 
+    /// Has packets take `route` from now on. The world computes no routes from then on: a manager
+    /// gives them. False if there is no network.
+    ///
+    /// # Errors
+    /// [`NetworkError::Channels`] if the route needs more virtual channels than the network has.
+    pub fn set_route(&self, route: Box<dyn Route + Send>) -> Result<bool, NetworkError> {
+        let mut state = self.lock();
+        state.catch_up();
+        let Some(carrier) = &mut state.carrier else { return Ok(false) };
+        carrier.network.set_route(route)?;
+        carrier.routes = None;
+        Ok(true)
+    }
+
+    /// The traffic of the link out of a port of a vertex of the network. `None` if there is no such
+    /// link, or no network.
+    #[must_use]
+    pub fn link_counts(&self, vertex: Vertex, port: Port) -> Option<Counts> {
+        self.lock().carrier.as_ref()?.network.counts(vertex, port)
+    }
+
     /// Starts a router that crashed. False if it is not down, or there is no network.
     pub fn restart_router(&self, vertex: Vertex) -> bool {
         self.lock().change_link(|network| network.restart(vertex))
@@ -189,9 +211,10 @@ impl State {
     /// Packets take routes for the links of now. If there are none, they keep the old ones.
     pub(crate) fn reroute(&mut self) {
         let Some(carrier) = &mut self.carrier else { return };
-        let Ok(routes) = carrier.routes.recompute(&carrier.network.reachable()) else { return };
+        let Some(routes) = &carrier.routes else { return };
+        let Ok(routes) = routes.recompute(&carrier.network.reachable()) else { return };
         if carrier.network.set_route(Box::new(routes.clone())).is_ok() {
-            carrier.routes = routes;
+            carrier.routes = Some(routes);
         }
     }
 

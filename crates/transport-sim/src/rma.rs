@@ -239,7 +239,7 @@ impl State {
         }
         call.what.check_local()?;
         let endpoint = &mut self.endpoints[id];
-        if reply == Reply::Event && endpoint.slots >= endpoint.capabilities.operations_max {
+        if reply == Reply::Event && !endpoint.has_slot() {
             endpoint.starved.insert(peer.0);
             return Err(OperationError::WouldBlock);
         }
@@ -323,7 +323,7 @@ impl State {
         if peers.is_empty() {
             return Ok(Issued::Done(0));
         }
-        if endpoint.slots >= endpoint.capabilities.operations_max {
+        if !endpoint.has_slot() {
             endpoint.starved.extend(peers);
             return Err(self.count_refusal(id, OperationError::WouldBlock));
         }

@@ -330,6 +330,17 @@ impl State {
         true
     }
 
+    /// Packets on their way, or held until they may go on.
+    pub fn packets(&self) -> usize {
+        let is_packet = |scheduled: &&Reverse<Scheduled>| {
+            matches!(scheduled.0.occasion, Occasion::Arrive(_) | Occasion::InOrder { .. })
+        };
+        let on_links = self.queue.iter().filter(is_packet).count();
+        let in_network = self.carrier.as_ref().map_or(0, |carrier| carrier.packets());
+        let held: usize = self.cuts.values().map(Cut::packets).sum();
+        on_links + in_network + held
+    }
+
     /// Handles everything that is due now.
     pub fn run_due(&mut self) {
         while self.step_until(self.now) {}
