@@ -4,7 +4,9 @@
 //!   so again when links or nodes fail or come back.
 //! - [`Agent`]: the part of each node that obeys, and that passes orders on by ports, so that nodes
 //!   without a number are reached.
+//! - [`Rule`]: a network under managers, as a simulator drives it.
 //! - [`message`]: the packets between them.
+//! - [`model`]: a fabric of them in virtual time, for simulators and tests.
 //!
 //! Drivers own links and clocks. They give packets and the time in milliseconds, and take packets.
 //!
@@ -21,9 +23,12 @@
 mod agent;
 mod manager;
 pub mod message;
+pub mod model;
 mod network;
 mod orders;
+mod rule;
 
 pub use agent::{Agent, Output};
 pub use manager::{Manager, Settings, Standing};
 pub use network::Expected;
+pub use rule::{Rule, RuleSettings};

@@ -255,8 +255,10 @@ fn any_failures_are_survived_and_tables_never_close_a_circle() {
         world.settle();
         for _ in 0..6 {
             for _ in 0..=world.draw(2) {
-                let vertex = world.draw(world.graph.vertices());
-                let port = world.draw(world.graph.ports(vertex).into());
+                let vertices = world.graph.vertices();
+                let vertex = world.draw(vertices);
+                let ports = world.graph.ports(vertex);
+                let port = world.draw(ports.into());
                 let port = u16::try_from(port).expect("few ports");
                 let far = world.graph.wired(vertex, port);
                 if world.draw(4) == 0 && vertex != 0 {
