@@ -1,27 +1,27 @@
 //! The form of a scenario file, before its values are checked.
 
 use serde::Deserialize;
-use toml::Spanned;
 
-use crate::scenario::Level;
+use crate::scenario::{Level, Operation};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
     #[serde(default)]
     pub seed: u64,
-    pub topology: Spanned<String>,
+    pub topology: String,
     #[serde(default)]
-    pub routing: Option<Spanned<String>>,
+    pub routing: Option<String>,
     #[serde(default)]
     pub level: Level,
     #[serde(default)]
-    pub network: Option<Spanned<NetworkEntry>>,
-    pub traffic: Spanned<TrafficEntry>,
+    pub network: Option<NetworkEntry>,
+    pub manager: Option<ManagerEntry>,
+    pub traffic: TrafficEntry,
     #[serde(default)]
     pub run: RunEntry,
     #[serde(default, rename = "fault")]
-    pub faults: Vec<Spanned<FaultEntry>>,
+    pub faults: Vec<FaultEntry>,
 }
 
 /// Parameters of the network. One that is left out is that of Extoll.
@@ -43,6 +43,22 @@ pub(crate) struct NetworkEntry {
     pub patience_ns: Option<u64>,
 }
 
+/// A manager that gives routes, in place of routes that follow a fault by themselves.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ManagerEntry {
+    pub tick_ns: u64,
+    pub expected: bool,
+    pub lost_per_mille: u32,
+    pub followed: bool,
+}
+
+impl Default for ManagerEntry {
+    fn default() -> Self {
+        Self { tick_ns: 1_000, expected: true, lost_per_mille: 0, followed: true }
+    }
+}
+
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ArbitrationEntry {
@@ -53,7 +69,9 @@ pub(crate) enum ArbitrationEntry {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TrafficEntry {
-    pub pattern: Spanned<String>,
+    pub pattern: String,
+    #[serde(default)]
+    pub operation: Operation,
     #[serde(default = "TrafficEntry::message_bytes_default")]
     pub message_bytes: u64,
     #[serde(default)]
@@ -63,9 +81,9 @@ pub(crate) struct TrafficEntry {
     pub window: Option<u32>,
     #[serde(default)]
     pub barrier: bool,
-    pub host: Option<Spanned<String>>,
+    pub host: Option<String>,
     pub percent: Option<u8>,
-    pub file: Option<Spanned<String>>,
+    pub file: Option<String>,
 }
 
 impl TrafficEntry {
@@ -112,6 +130,7 @@ pub(crate) struct FaultEntry {
     pub node: Option<String>,
     pub mbit: Option<u64>,
     pub damaged_per_million: Option<u32>,
+    pub rate_per_mille: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -121,4 +140,7 @@ pub(crate) enum FaultKind {
     Slow,
     Lossy,
     Crash,
+    Pressure,
+    Manager,
+    Skew,
 }

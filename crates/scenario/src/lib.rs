@@ -12,12 +12,16 @@ mod endpoints;
 mod engine;
 mod feed;
 mod file;
+mod given_faults;
+mod given_traffic;
 mod page;
+mod place;
 mod plot;
 mod report;
 mod run;
 mod scenario;
 
+pub use place::ScenarioError;
 pub use report::{LatencyReport, LinkLoad, MessageCounts, Point, Report};
 pub use run::{Progress, RunError};
-pub use scenario::{Level, Scenario, ScenarioError};
+pub use scenario::{Level, Scenario};

@@ -49,6 +49,9 @@ pub enum RunError {
     /// A fault has parameters of no use.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// No manager comes to rule.
+    #[error("{0}")]
+    Manager(String),
     /// An endpoint cannot be opened.
     #[error("an endpoint cannot be opened: {0}")]
     Endpoint(String),
@@ -141,7 +144,8 @@ impl<'a> Run<'a> {
             if (self.open == 0 && next_message.is_none()) || now >= self.scenario.timing.deadline {
                 return Ok(());
             }
-            let next = [next_message, self.agenda.next_time()].into_iter().flatten().min();
+            let next = [next_message, self.agenda.next_time(), self.engine.next_tick()];
+            let next = next.into_iter().flatten().min();
             let until = next.map_or(self.scenario.timing.deadline, |next| {
                 next.min(self.scenario.timing.deadline)
             });
@@ -160,6 +164,9 @@ impl<'a> Run<'a> {
     /// Does what is due.
     fn act(&mut self) -> Result<(), RunError> {
         let now = self.engine.now();
+        while self.engine.next_tick().is_some_and(|time| time <= now) {
+            self.engine.tick()?;
+        }
         while let Some(action) = self.agenda.take(now) {
             match action {
                 Action::Change(change) => {

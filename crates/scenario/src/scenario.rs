@@ -1,30 +1,22 @@
 //! A scenario: its file, checked. Every error names the line.
 
-use std::ops::Range;
-
 use serde::Deserialize;
-use thiserror::Error;
-use toml::Spanned;
+use weft_fabric_manager::RuleSettings;
 use weft_network::time::{NANOSECOND, Time};
-use weft_network::traffic::{Pattern, Traffic};
-use weft_network::{Arbitration, LinkModel, Message, Settings};
+use weft_network::traffic::Traffic;
+use weft_network::{Arbitration, LinkModel, Message, Settings, SettingsError};
 use weft_routing::Algorithm;
 use weft_topology::{Graph, Port, Shape, Vertex};
 
-use crate::file::TrafficEntry;
-use crate::file::{ArbitrationEntry, FaultEntry, FaultKind, File, NetworkEntry, RunEntry};
+use crate::file::{ArbitrationEntry, File, ManagerEntry, NetworkEntry, RunEntry};
+use crate::place::{Flaw, Place, ScenarioError, Section};
 
-/// Offered loads of a scenario at most.
-const LOADS_MAX: usize = 100;
-/// Hosts at most at the level of endpoints, and bytes of a message there.
-const ENDPOINTS_MAX: usize = 256;
-const PUT_BYTES_MAX: u64 = 1 << 20;
+/// Vertices at most of a network under a manager.
+const RULED_MAX: u32 = 1_024;
 /// Faults of a scenario at most, with those that come again.
-const FAULTS_MAX: usize = 100_000;
-/// Messages of a trace at most.
-const TRACE_MAX: usize = 10_000_000;
+pub(crate) const FAULTS_MAX: usize = 100_000;
 /// The longest time in a scenario: an hour.
-const TIME_MAX_NS: u64 = 3_600_000_000_000;
+pub(crate) const TIME_MAX_NS: u64 = 3_600_000_000_000;
 
 /// The level at which the network is simulated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -35,8 +27,31 @@ pub enum Level {
     Messages,
     /// Messages as flows with fair rates.
     Flows,
-    /// Messages as puts between endpoints of the fabric, over packets.
+    /// Messages as operations between endpoints of the fabric, over packets.
     Endpoints,
+}
+
+/// The operation that each message is, at the level of endpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Operation {
+    /// A put, which ends when its bytes are told at the target.
+    #[default]
+    Put,
+    /// A short message, which ends when the target's program has it.
+    Message,
+    /// A get of bytes of the destination, which ends when they are at the sender.
+    Get,
+    /// An addition at the destination, which ends when the former value is at the sender.
+    Atomic,
+}
+
+/// The manager that gives routes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ManagerPlan {
+    /// The virtual time in which a millisecond of the manager passes.
+    pub tick: Time,
+    pub rules: RuleSettings,
 }
 
 /// A scenario that can be run.
@@ -52,6 +67,8 @@ pub struct Scenario {
     pub(crate) settings: Settings,
     pub(crate) pattern: String,
     pub(crate) workload: Workload,
+    pub(crate) operation: Operation,
+    pub(crate) manager: Option<ManagerPlan>,
     pub(crate) timing: Timing,
     pub(crate) faults: Vec<(Time, Change)>,
 }
@@ -108,28 +125,13 @@ pub(crate) enum Change {
     Model((Vertex, Port), LinkModel),
     Crash(Vertex),
     Restart(Vertex),
-}
-
-/// Why a file is no scenario.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[error("line {line}: {reason}")]
-pub struct ScenarioError {
-    /// The line, from 1.
-    pub line: usize,
-    /// The fault, and its cure.
-    pub reason: String,
-}
-
-/// Makes errors for places of a text.
-#[derive(Clone, Copy)]
-struct Place<'a>(&'a str);
-
-impl Place<'_> {
-    fn error(self, span: Range<usize>, reason: impl ToString) -> ScenarioError {
-        let before = self.0.as_bytes().get(..span.start).unwrap_or(self.0.as_bytes());
-        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        ScenarioError { line, reason: reason.to_string() }
-    }
+    /// The endpoint of a host gets no memory, or gets it again.
+    Starve(Vertex),
+    Relieve(Vertex),
+    /// The manager that rules dies.
+    CrashManager,
+    /// The clock of a node goes so far in a thousand ns.
+    Clock(Vertex, u64),
 }
 
 impl Scenario {
@@ -144,65 +146,51 @@ impl Scenario {
         let place = Place(text);
         let file: File = toml::from_str(text)
             .map_err(|error| place.error(error.span().unwrap_or(0..0), error.message().trim()))?;
-        let graph = graph(file.topology.as_ref(), &read)
-            .map_err(|reason| place.error(file.topology.span(), reason))?;
+        let top = |flaw: Flaw| place.flaw(Section::Top, &flaw);
+        let graph =
+            graph(&file.topology, &read).map_err(|reason| top(Flaw::of("topology", reason)))?;
         let routing = file.routing.as_ref().map_or(Ok(Algorithm::Auto), |routing| {
-            routing.as_ref().parse().map_err(|error| place.error(routing.span(), error))
+            routing.parse().map_err(|error| top(Flaw::of("routing", error)))
         })?;
         let mut settings = Settings { seed: file.seed, ..Settings::default() };
         if let Some(network) = &file.network {
-            network.as_ref().apply(&mut settings);
+            network.apply(&mut settings);
         }
-        let span = file.network.as_ref().map_or(0..0, Spanned::span);
-        settings.check().map_err(|error| place.error(span, error))?;
-        let timing = file.run.timing().map_err(|reason| place.error(0..0, reason))?;
-        let traffic = file.traffic.as_ref();
-        let workload = traffic
-            .workload(&graph, file.level, &read)
-            .map_err(|reason| place.error(file.traffic.span(), reason))?;
-        if traffic.class >= settings.classes {
-            let reason = format!(
-                "there is no class {}; `classes` of [network] says how many there are",
-                traffic.class
-            );
-            return Err(place.error(file.traffic.span(), reason));
-        }
-        let is_large =
-            graph.hosts().count() > ENDPOINTS_MAX || workload.longest().0 > PUT_BYTES_MAX;
-        if file.level == Level::Endpoints && is_large {
-            let reason = format!(
-                "endpoints have {ENDPOINTS_MAX} hosts and messages of {PUT_BYTES_MAX} bytes at \
-                 most; take level = \"messages\""
-            );
-            return Err(place.error(file.traffic.span(), reason));
-        }
+        settings.check().map_err(|error| {
+            place.flaw(
+                Section::Named("network"),
+                &Flaw { key: key_of(&error), reason: error.to_string() },
+            )
+        })?;
+        let timing = file.run.timing().map_err(|flaw| place.flaw(Section::Named("run"), &flaw))?;
+        let manager =
+            file.manager.as_ref().map(|manager| manager.plan(&graph, routing)).transpose();
+        let manager = manager.map_err(|flaw| place.flaw(Section::Named("manager"), &flaw))?;
+        let traffic = &file.traffic;
+        let in_traffic = |flaw: Flaw| place.flaw(Section::Named("traffic"), &flaw);
+        let workload = traffic.workload(&graph, file.level, &read).map_err(in_traffic)?;
+        traffic.check(&graph, file.level, &workload, settings.classes).map_err(in_traffic)?;
         let mut faults = Vec::new();
-        for entry in &file.faults {
-            let is_cut = entry.as_ref().kind == FaultKind::Cut;
-            if file.level == Level::Endpoints && !is_cut {
-                let reason = "endpoints have cuts of links alone; take level = \"messages\"";
-                return Err(place.error(entry.span(), reason));
-            }
-            if file.level == Level::Flows {
-                let reason = "flows have no faults; take level = \"messages\"";
-                return Err(place.error(entry.span(), reason));
-            }
-            let changes = entry.as_ref().changes(&graph, &settings);
-            faults.extend(changes.map_err(|reason| place.error(entry.span(), reason))?);
+        for (number, entry) in file.faults.iter().enumerate() {
+            let at = |flaw: Flaw| place.flaw(Section::Fault(number), &flaw);
+            entry.check(file.level, manager.is_some()).map_err(at)?;
+            faults.extend(entry.changes(&graph, &settings).map_err(at)?);
             if faults.len() > FAULTS_MAX {
                 let reason = format!("more than {FAULTS_MAX} changes of the network; give fewer");
-                return Err(place.error(entry.span(), reason));
+                return Err(at(Flaw::whole(reason)));
             }
         }
         faults.sort_by_key(|(time, _)| *time);
         Ok(Self {
-            topology: file.topology.as_ref().clone(),
+            topology: file.topology.clone(),
             routing,
             level: file.level,
             graph,
             settings,
-            pattern: traffic.pattern.as_ref().clone(),
+            pattern: traffic.pattern.clone(),
             workload,
+            operation: traffic.operation,
+            manager,
             timing,
             faults,
         })
@@ -273,7 +261,7 @@ impl NetworkEntry {
 }
 
 impl RunEntry {
-    fn timing(&self) -> Result<Timing, String> {
+    fn timing(&self) -> Result<Timing, Flaw> {
         let all = [
             ("warmup_ns", self.warmup_ns),
             ("measure_ns", self.measure_ns),
@@ -282,12 +270,14 @@ impl RunEntry {
             ("reroute_after_ns", self.reroute_after_ns),
         ];
         if let Some((name, _)) = all.iter().find(|(_, ns)| *ns > TIME_MAX_NS) {
-            return Err(format!("{name} of [run] is more than an hour; give less"));
+            return Err(Flaw::of(name, format!("{name} is more than an hour; give less")));
         }
-        if self.measure_ns == 0 || self.deadline_ns < self.warmup_ns + self.measure_ns {
-            let reason = "measure_ns of [run] is 0, or deadline_ns is before the end of warmup_ns \
-                          and measure_ns";
-            return Err(reason.to_owned());
+        if self.measure_ns == 0 {
+            return Err(Flaw::of("measure_ns", "nothing is measured; give a nanosecond or more"));
+        }
+        if self.deadline_ns < self.warmup_ns + self.measure_ns {
+            let reason = "deadline_ns is before the end of warmup_ns and measure_ns; give more";
+            return Err(Flaw::of("deadline_ns", reason));
         }
         let time = |ns: u64| ns * NANOSECOND;
         Ok(Timing {
@@ -301,191 +291,48 @@ impl RunEntry {
     }
 }
 
-impl TrafficEntry {
-    fn workload(
-        &self,
-        graph: &Graph,
-        level: Level,
-        read: impl Fn(&str) -> std::io::Result<String>,
-    ) -> Result<Workload, String> {
-        if self.pattern.as_ref() == "trace" {
-            let file = self.file.as_ref().ok_or("a trace needs its `file`")?.as_ref();
-            let text = read(file).map_err(|error| format!("{file:?} cannot be read: {error}"))?;
-            return trace(&text, graph).map(Workload::Trace).map_err(|e| format!("{file:?}, {e}"));
-        }
-        let pattern = self.pattern(graph)?;
-        let traffic = Traffic::new(graph, pattern).map_err(|error| error.to_string())?;
-        let (bytes, class) = (self.message_bytes, self.class);
-        if bytes > 1 << 40 {
-            return Err("message_bytes is more than a terabyte; give less".to_owned());
-        }
-        match (&self.loads, self.messages) {
-            (Some(loads), None) => {
-                if level == Level::Flows {
-                    return Err("flows have no loads; give `messages` of each host".to_owned());
-                }
-                let is_sound = (1..=LOADS_MAX).contains(&loads.len())
-                    && loads.iter().all(|load| (1..=1_000).contains(load));
-                if !is_sound || bytes == 0 {
-                    return Err(format!(
-                        "`loads` has 1 to {LOADS_MAX} numbers from 1 to 1000, in percent of a \
-                         link, and messages have 1 byte or more"
-                    ));
-                }
-                Ok(Workload::Open { traffic, bytes, class, loads: loads.clone() })
-            }
-            (None, Some(messages)) => {
-                let pace = match (self.window, self.barrier) {
-                    (None, true) => ClosedPace::Barrier,
-                    (window, false) if window != Some(0) => ClosedPace::Window(window.unwrap_or(1)),
-                    _ => {
-                        let reason = "`window` is 1 or more, and there is none with `barrier`";
-                        return Err(reason.to_owned());
-                    }
-                };
-                Ok(Workload::Closed { traffic, bytes, class, messages, pace })
-            }
-            _ => Err("give either `loads` or `messages`".to_owned()),
-        }
-    }
-
-    fn pattern(&self, graph: &Graph) -> Result<Pattern, String> {
-        let host = || -> Result<u32, String> {
-            let name = self.host.as_ref().ok_or("this pattern needs its `host`")?.as_ref();
-            let vertex = graph.find(name).ok_or_else(|| format!("there is no host {name:?}"))?;
-            let place = graph.hosts().position(|host| host == vertex);
-            place
-                .and_then(|place| u32::try_from(place).ok())
-                .ok_or_else(|| format!("{name:?} is no host"))
-        };
-        Ok(match self.pattern.as_ref().as_str() {
-            "uniform" => Pattern::Uniform,
-            "transpose" => Pattern::Transpose,
-            "tornado" => Pattern::Tornado,
-            "neighbour" => Pattern::Neighbour,
-            "all-to-all" => Pattern::AllToAll,
-            "incast" => Pattern::Incast { host: host()? },
-            "hotspot" => {
-                let percent = self.percent.ok_or("a hotspot needs its `percent`")?;
-                Pattern::Hotspot { host: host()?, percent }
-            }
-            other => {
-                return Err(format!(
-                    "{other:?} is no pattern; there are uniform, transpose, tornado, neighbour, \
-                     hotspot, incast, all-to-all and trace"
-                ));
-            }
-        })
+/// The key of [network] whose value is at fault, where one alone is.
+fn key_of(error: &SettingsError) -> Option<&'static str> {
+    match error {
+        SettingsError::Packet { .. } => Some("mtu_bytes"),
+        SettingsError::Classes(_) => Some("classes"),
+        SettingsError::Buffer { .. } => Some("buffer_bytes"),
+        SettingsError::Damage(_) => Some("damaged_per_million"),
+        SettingsError::Patience(_) => Some("patience_ns"),
+        // Links and hosts have both.
+        SettingsError::Slow(_) | SettingsError::Late(_) => None,
+        SettingsError::Models | SettingsError::Messages => None,
     }
 }
 
-/// The messages of a trace: in each line a time in nanoseconds, two hosts and a number of bytes,
-/// and a class if it is not 0. A `#` begins a comment.
-fn trace(text: &str, graph: &Graph) -> Result<Vec<(Time, Message)>, String> {
-    let mut messages = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        let entry = line.split('#').next().unwrap_or_default();
-        let words: Vec<&str> = entry.split_whitespace().collect();
-        if words.is_empty() {
-            continue;
+impl ManagerEntry {
+    fn plan(&self, graph: &Graph, routing: Algorithm) -> Result<ManagerPlan, Flaw> {
+        if !(100..=TIME_MAX_NS).contains(&self.tick_ns) {
+            let reason = "a millisecond of the manager takes 100 ns of the run or more";
+            return Err(Flaw::of("tick_ns", reason));
         }
-        let parsed = parse_message(&words, graph);
-        let (time, message) = parsed.ok_or_else(|| {
-            format!(
-                "line {number} is {line:?}, not a time in ns, two hosts, bytes and maybe a class, \
-                 as `100 n0 n5 496`"
-            )
-        })?;
-        let tag = u64::try_from(messages.len()).unwrap_or(u64::MAX);
-        messages.push((time, Message { tag, ..message }));
-        if messages.len() > TRACE_MAX {
-            return Err(format!("it has more than {TRACE_MAX} messages; cut it"));
+        if self.lost_per_mille > 500 {
+            let reason = "more than half of the manager's packets are lost; give 500 or less";
+            return Err(Flaw::of("lost_per_mille", reason));
         }
-    }
-    messages.sort_by_key(|(time, _)| *time);
-    Ok(messages)
-}
-
-fn parse_message(words: &[&str], graph: &Graph) -> Option<(Time, Message)> {
-    let (words, class) = match words {
-        [time, from, to, bytes] => ([time, from, to, bytes], 0),
-        [time, from, to, bytes, class] => ([time, from, to, bytes], class.parse().ok()?),
-        _ => return None,
-    };
-    let time: u64 = words[0].parse().ok().filter(|ns| *ns <= TIME_MAX_NS)?;
-    let is_host = |vertex: &Vertex| graph.kind(*vertex) == Some(weft_topology::Kind::Host);
-    let from = graph.find(words[1]).filter(is_host)?;
-    let to = graph.find(words[2]).filter(is_host)?;
-    let bytes = words[3].parse().ok().filter(|bytes| *bytes <= 1 << 40)?;
-    Some((time * NANOSECOND, Message { from, to, bytes, class, tag: 0 }))
-}
-
-impl FaultEntry {
-    /// The changes of the network that the fault is, with its end and its repetitions.
-    fn changes(&self, graph: &Graph, settings: &Settings) -> Result<Vec<(Time, Change)>, String> {
-        let (begin, end) = self.change(graph, settings)?;
-        let times = match (self.every_ns, self.times) {
-            (None, None) => 1,
-            (Some(every), Some(times)) if self.for_ns.is_some_and(|long| long < every) => times,
-            _ => {
-                let reason = "a fault that comes again needs `every_ns`, `times`, and a shorter \
-                              `for_ns`";
-                return Err(reason.to_owned());
-            }
+        if graph.vertices() > RULED_MAX {
+            let reason = format!("a manager of a scenario rules {RULED_MAX} nodes at most");
+            return Err(Flaw::whole(reason));
+        }
+        if matches!(routing, Algorithm::Adaptive | Algorithm::Valiant) {
+            let reason = "a manager gives tables for auto, dor and updown; choose one as `routing`";
+            return Err(Flaw::whole(reason));
+        }
+        if !self.expected && routing == Algorithm::DimensionOrder {
+            let reason = "a manager that does not expect a torus does not know that it is one; \
+                          choose `routing` auto or updown";
+            return Err(Flaw::of("expected", reason));
+        }
+        let rules = RuleSettings {
+            is_expected: self.expected,
+            loss_per_mille: self.lost_per_mille,
+            is_followed: self.followed,
         };
-        if usize::try_from(times).is_ok_and(|times| times > FAULTS_MAX) {
-            return Err(format!("`times` is more than {FAULTS_MAX}; give less"));
-        }
-        let mut changes = Vec::new();
-        for time in 0..u64::from(times) {
-            let at_ns = self.at_ns.saturating_add(time.saturating_mul(self.every_ns.unwrap_or(0)));
-            let end_ns = self.for_ns.map(|long| at_ns.saturating_add(long));
-            if end_ns.unwrap_or(at_ns) > TIME_MAX_NS {
-                return Err("the fault lasts longer than an hour; give less".to_owned());
-            }
-            changes.push((at_ns * NANOSECOND, begin));
-            changes.extend(end_ns.map(|at| (at * NANOSECOND, end)));
-        }
-        Ok(changes)
-    }
-
-    /// The change at the begin of the fault, and the one at its end.
-    fn change(&self, graph: &Graph, settings: &Settings) -> Result<(Change, Change), String> {
-        let vertex = |name: &str| {
-            graph.find(name).ok_or_else(|| format!("there is no node {name:?} in the topology"))
-        };
-        if self.kind == FaultKind::Crash {
-            let node = vertex(self.node.as_ref().ok_or("a crash needs its `node`")?)?;
-            return Ok((Change::Crash(node), Change::Restart(node)));
-        }
-        let [a, b] =
-            self.link.as_ref().ok_or("this fault needs its `link`, as [\"n0\", \"n1\"]")?;
-        let (from, to) = (vertex(a)?, vertex(b)?);
-        let port = (0..graph.ports(from))
-            .find(|port| graph.wired(from, *port).is_some_and(|(far, _)| far == to))
-            .ok_or_else(|| format!("there is no link between {a} and {b}"))?;
-        let end = (from, port);
-        let class = graph.class(from, port);
-        let mut model = settings.link;
-        if class.bandwidth != 0 {
-            model.bits_per_second = class.bandwidth;
-        }
-        if class.latency != 0 {
-            model.latency = class.latency * NANOSECOND;
-        }
-        let worse = match self.kind {
-            FaultKind::Cut | FaultKind::Crash => return Ok((Change::Cut(end), Change::Heal(end))),
-            FaultKind::Slow => {
-                let mbit = self.mbit.ok_or("a slow link needs its `mbit`")?;
-                LinkModel { bits_per_second: mbit.saturating_mul(1_000_000), ..model }
-            }
-            FaultKind::Lossy => {
-                let damaged = self.damaged_per_million;
-                let damaged = damaged.ok_or("a lossy link needs its `damaged_per_million`")?;
-                LinkModel { damaged_per_million: damaged, ..model }
-            }
-        };
-        worse.check().map_err(|error| error.to_string())?;
-        Ok((Change::Model(end, worse), Change::Model(end, model)))
+        Ok(ManagerPlan { tick: self.tick_ns * NANOSECOND, rules })
     }
 }

@@ -121,9 +121,105 @@ fn endpoints_put_over_the_network() {
     let point = report(&cut).points[0].clone();
     assert_eq!(point.messages.delivered, 480, "{:?}", point.messages);
     assert!(point.latency.max_ns > 20_000, "a put waits until it is sent again");
-    let crash = format!("{base}[[fault]]\nkind = \"crash\"\nnode = \"n5\"\nat_ns = 5_000\n");
-    let error = Scenario::parse(&crash, nothing).expect_err("no crashes here");
-    assert_eq!((error.line, error.reason.contains("cuts of links alone")), (8, true), "{error}");
+    // The heat map has the links.
+    assert!(point.busiest.iter().any(|link| link.bytes > 0), "links are counted");
+    assert_eq!(healthy.points[0].busiest.len(), 64, "each link of the torus, both ways");
+}
+
+#[test]
+fn endpoints_send_messages_get_and_add() {
+    for (operation, bytes) in [("message", 100), ("get", 3_000), ("atomic", 8)] {
+        let text = format!(
+            "topology = \"torus:3x3\"\nlevel = \"endpoints\"\n[traffic]\n\
+             pattern = \"all-to-all\"\noperation = \"{operation}\"\nmessages = 16\n\
+             message_bytes = {bytes}\nwindow = 3\n"
+        );
+        let healthy = report(&text);
+        let messages = healthy.points[0].messages;
+        assert_eq!((messages.sent, messages.delivered), (144, 144), "{operation}");
+        // A get and an atomic go there and back.
+        let ways = if operation == "message" { 1 } else { 2 };
+        let least = ways * (2 * 40 + 20) + bytes * 80 / 1_000;
+        let latency = healthy.points[0].latency;
+        assert!(latency.min_ns >= least, "{operation}: {latency:?}, {least}");
+        assert_eq!(healthy.json(), report(&text).json(), "{operation}");
+        for fault in [
+            "kind = \"slow\"\nlink = [\"n0\", \"n1\"]\nmbit = 100\nat_ns = 0",
+            "kind = \"lossy\"\nlink = [\"n0\", \"n1\"]\ndamaged_per_million = 500_000\nat_ns = 0",
+            "kind = \"pressure\"\nnode = \"n4\"\nat_ns = 500\nfor_ns = 20_000",
+        ] {
+            let point = report(&format!("{text}[[fault]]\n{fault}\n")).points[0].clone();
+            assert_eq!(point.messages.delivered, 144, "{operation}, {fault}: {:?}", point.messages);
+            assert!(point.latency.max_ns > latency.max_ns, "{operation}, {fault}");
+        }
+    }
+}
+
+#[test]
+fn endpoints_of_a_host_that_crashes_lose_what_is_under_way_and_come_back() {
+    for (operation, bytes) in [("put", 2_000), ("message", 60), ("get", 2_000), ("atomic", 8)] {
+        let text = format!(
+            "topology = \"torus:3x3\"\nlevel = \"endpoints\"\n[traffic]\n\
+             pattern = \"incast\"\nhost = \"n4\"\noperation = \"{operation}\"\nmessages = 200\n\
+             message_bytes = {bytes}\nwindow = 2\n[run]\nresend_after_ns = 2_000\n\
+             resends_max = 4\n[[fault]]\nkind = \"crash\"\nnode = \"n4\"\nat_ns = 3_000\n\
+             for_ns = 1_000\n"
+        );
+        let messages = report(&text).points[0].messages;
+        let ended = messages.delivered + messages.given_up;
+        assert_eq!((messages.sent, messages.unfinished), (ended, 0), "{operation}: {messages:?}");
+        assert!(messages.given_up > 0, "{operation}: {messages:?}");
+        assert!(messages.delivered > 0, "{operation}: {messages:?}");
+    }
+}
+
+#[test]
+fn flows_go_around_a_cut_and_are_sent_again_after_a_crash() {
+    let base = "topology = \"torus:4x4\"\nlevel = \"flows\"\n[traffic]\n\
+                pattern = \"all-to-all\"\nmessages = 15\nmessage_bytes = 100_000\n";
+    let healthy = report(base).points[0].clone();
+    assert_eq!((healthy.messages.delivered, healthy.messages.resent), (240, 0));
+    for (fault, loses) in [
+        ("kind = \"cut\"\nlink = [\"n0\", \"n1\"]\nat_ns = 20_000", false),
+        ("kind = \"slow\"\nlink = [\"n0\", \"n1\"]\nmbit = 10_000\nat_ns = 20_000", false),
+        ("kind = \"crash\"\nnode = \"n5\"\nat_ns = 20_000\nfor_ns = 30_000", true),
+    ] {
+        let point = report(&format!("{base}[[fault]]\n{fault}\n")).points[0].clone();
+        let messages = point.messages;
+        assert_eq!(messages.delivered + messages.given_up, messages.sent, "{fault}: {messages:?}");
+        assert_eq!(messages.resent > 0, loses, "{fault}: {messages:?}");
+        assert_eq!(messages.given_up > 0, loses, "the host's own: {fault}: {messages:?}");
+        assert!(point.ended_ns > healthy.ended_ns, "{fault}");
+    }
+}
+
+#[test]
+fn a_manager_leads_around_a_fault_and_so_does_the_one_that_follows_it() {
+    for level in ["messages", "endpoints", "flows"] {
+        let base = format!(
+            "topology = \"torus:4x4\"\nlevel = \"{level}\"\n[manager]\n[traffic]\n\
+             pattern = \"all-to-all\"\nmessages = 60\nmessage_bytes = 4_000\nwindow = 2\n\
+             [run]\nresends_max = 100\n"
+        );
+        let cut = "[[fault]]\nkind = \"cut\"\nlink = [\"n0\", \"n1\"]\nat_ns = 5_000\n";
+        let dies = "[[fault]]\nkind = \"manager\"\nat_ns = 4_000\n";
+        let skew = "[[fault]]\nkind = \"skew\"\nnode = \"n0\"\nrate_per_mille = 500\nat_ns = 0\n";
+        let ended = |text: &str| {
+            let point = report(text).points[0].clone();
+            assert_eq!(point.messages.delivered, 960, "{level}: {:?}", point.messages);
+            point.ended_ns
+        };
+        let healthy = ended(&base);
+        let led = ended(&format!("{base}{cut}"));
+        assert!(led > healthy, "{level}");
+        // The lease has to run out before the next one leads around the cut.
+        let followed = ended(&format!("{base}{dies}{cut}"));
+        assert!(followed > led + 400_000, "{level}: {followed} {led}");
+        assert!(ended(&format!("{base}{skew}{cut}")) > healthy, "{level}");
+        let alone = base.replace("[manager]\n", "[manager]\nfollowed = false\n");
+        let messages = report(&format!("{alone}{dies}{cut}")).points[0].messages;
+        assert!(messages.delivered < 960, "{level}: nobody leads around it: {messages:?}");
+    }
 }
 
 #[test]
@@ -160,47 +256,72 @@ fn faults_delay_messages_and_lose_none() {
 }
 
 #[test]
-fn errors_name_the_line() {
+fn errors_name_the_line_of_the_key() {
     let traffic = "[traffic]\npattern = \"uniform\"\nloads = [10]\n";
+    let torus = "topology = \"torus:4\"\n";
+    let endpoints = format!("{torus}level = \"endpoints\"\n");
     for (text, line, part) in [
         ("topology = 7\n".to_owned(), 1, "expected a string"),
         (format!("topology = \"torus:0\"\n{traffic}"), 1, "a torus, mesh or hypercube has"),
         (format!("\n\ntopology = \"a.toml\"\n{traffic}"), 3, "cannot be read"),
+        (format!("{torus}routing = \"best\"\n{traffic}"), 2, "no routing algorithm"),
+        (format!("{torus}{traffic}color = 1\n"), 5, "unknown field"),
+        (format!("{torus}\n[traffic]\npattern = \"what\"\nloads = [1]\n"), 4, "is no pattern"),
+        (format!("{torus}[traffic]\npattern = \"uniform\"\n"), 2, "give either"),
+        (format!("{torus}[traffic]\npattern = \"uniform\"\nloads = [0]\n"), 4, "1 to 1000"),
         (
-            format!("topology = \"torus:4\"\nrouting = \"best\"\n{traffic}"),
-            2,
-            "no routing algorithm",
+            format!("{torus}[traffic]\npattern = \"uniform\"\nmessages = 1\n\nwindow = 0\n"),
+            6,
+            "`window` is 1 or more",
         ),
-        (format!("topology = \"torus:4\"\n{traffic}color = 1\n"), 5, "unknown field"),
+        (format!("{torus}{traffic}class = 3\n"), 5, "there is no class 3"),
+        (format!("{torus}{traffic}operation = \"get\"\n"), 5, "need level"),
+        (format!("{endpoints}{traffic}message_bytes = 2_000_000\n"), 6, "at most"),
         (
-            "topology = \"torus:4\"\n\n[traffic]\npattern = \"what\"\nloads = [1]\n".to_owned(),
-            3,
-            "is no pattern",
+            format!("{endpoints}{traffic}message_bytes = 4\noperation = \"message\"\n"),
+            6,
+            "8 to 120",
         ),
-        ("topology = \"torus:4\"\n[traffic]\npattern = \"uniform\"\n".to_owned(), 2, "give either"),
         (
-            format!("topology = \"torus:4\"\n[network]\nbuffer_bytes = 9\n{traffic}"),
-            2,
+            format!("{torus}[network]\nmtu_bytes = 64\nbuffer_bytes = 9\n{traffic}"),
+            4,
             "holds no packet",
         ),
+        (format!("{torus}[network]\nlink_mbit = 0\n{traffic}"), 2, "a link moves 0 bit/s"),
+        (format!("{torus}{traffic}[run]\nwarmup_ns = 1\nmeasure_ns = 0\n"), 7, "measured"),
+        (format!("{torus}{traffic}[run]\nmeasure_ns = 9\ndeadline_ns = 7\n"), 7, "before the end"),
+        (format!("{torus}[manager]\ntick_ns = 1\n{traffic}"), 3, "100 ns"),
         (
-            format!("topology = \"torus:4\"\n{traffic}[[fault]]\nkind = \"cut\"\nat_ns = 1\n"),
-            5,
-            "needs its `link`",
+            format!("{torus}routing = \"valiant\"\n[manager]\n{traffic}"),
+            3,
+            "a manager gives tables",
+        ),
+        (format!("{torus}{traffic}[[fault]]\nkind = \"cut\"\nat_ns = 1\n"), 5, "needs its `link`"),
+        (
+            format!(
+                "{torus}{traffic}[[fault]]\nkind = \"cut\"\nat_ns = 1\nlink = [\"n0\", \"n2\"]\n"
+            ),
+            8,
+            "no link between n0 and n2",
         ),
         (
             format!(
-                "topology = \"torus:4\"\n{traffic}[[fault]]\nkind = \"cut\"\nat_ns = 1\n\
-                  link = [\"n0\", \"n2\"]\n"
+                "{torus}{traffic}[[fault]]\nkind = \"cut\"\nat_ns = 1\nlink = [\"n0\", \"n1\"]\n\
+                 [[fault]]\nkind = \"slow\"\nat_ns = 1\nlink = [\"n0\", \"n1\"]\nmbit = 0\n"
             ),
-            5,
-            "no link between n0 and n2",
+            13,
+            "a link moves 0 bit/s",
         ),
-        (format!("topology = \"torus:4\"\nlevel = \"flows\"\n{traffic}"), 3, "flows have no loads"),
+        (format!("{torus}{traffic}[[fault]]\nat_ns = 1\nkind = \"manager\"\n"), 7, "[manager]"),
         (
-            "topology = \"torus:4\"\n[traffic]\npattern = \"incast\"\nhost = \"x\"\nmessages = 1\n"
-                .to_owned(),
-            2,
+            format!("{torus}{traffic}[[fault]]\nat_ns = 1\nkind = \"pressure\"\nnode = \"n0\"\n"),
+            7,
+            "is for level",
+        ),
+        (format!("{torus}level = \"flows\"\n{traffic}"), 5, "flows have no loads"),
+        (
+            format!("{torus}[traffic]\npattern = \"incast\"\nhost = \"x\"\nmessages = 1\n"),
+            4,
             "no host \"x\"",
         ),
     ] {

@@ -44,7 +44,7 @@ fn a_fault_of_a_scenario_is_told_with_its_line() {
     let output = place.weft(&["sim", "run", &file]).output().expect("weft starts");
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
-    assert!(told.contains("line 2") && told.contains("\"unform\" is no pattern"), "{told}");
+    assert!(told.contains("line 3") && told.contains("\"unform\" is no pattern"), "{told}");
     let output = place.weft(&["sim", "run", "/nonexistent"]).output().expect("weft starts");
     let told = text(&output.stderr);
     assert!(told.contains("cannot be read; name a scenario"), "{told}");
