@@ -4,7 +4,7 @@
 //! # Invariant
 //! An end that found no data, or no room, looks again only when it was rung.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rand::RngExt;
@@ -35,6 +35,8 @@ struct End<E: Endpoint> {
     receive: ReceiveCursor,
     sleeps_for_data: bool,
     sleeps_for_room: bool,
+    /// It was seen that the lane is lost.
+    has_lost: bool,
 }
 
 /// A direction of a lane: the token of the lane, and whether its opener sends.
@@ -56,6 +58,9 @@ pub(crate) struct Lanes<E: Endpoint> {
     /// Messages that were accepted in a direction.
     sent: BTreeMap<Flow, u64>,
     tokens: u64,
+    /// The two programs of each lane, and their hosts.
+    makers: BTreeMap<u64, [(Life, usize); 2]>,
+    dead: BTreeSet<Life>,
     arrived: u64,
     has_faults: bool,
 }
@@ -76,6 +81,8 @@ impl<E: Endpoint> Lanes<E> {
             layout,
             sent: BTreeMap::new(),
             tokens: 0,
+            makers: BTreeMap::new(),
+            dead: BTreeSet::new(),
             arrived: 0,
             has_faults: !plan.faults.is_empty(),
         };
@@ -97,12 +104,14 @@ impl<E: Endpoint> Lanes<E> {
     /// Begins to make a lane.
     fn open(&mut self, from: usize, to: usize) {
         let address = self.programs[to].carrier.with_endpoint(|endpoint| endpoint.address());
+        let makers = [from, to].map(|at| (self.programs[at].life, self.programs[at].host));
         let program = &mut self.programs[from];
         let connect = |endpoint: &mut E| endpoint.connect_within(address, SOON);
         let Ok(peer) = program.carrier.with_endpoint(connect) else { return };
         let token = self.tokens + 1;
         if let Ok(number) = program.carrier.open(peer, token) {
             self.tokens = token;
+            self.makers.insert(token, makers);
             program.opening.insert(number, (token, true));
         }
     }
@@ -176,6 +185,7 @@ impl<E: Endpoint> Lanes<E> {
                     receive: ReceiveCursor::default(),
                     sleeps_for_data: false,
                     sleeps_for_room: false,
+                    has_lost: false,
                 };
                 program.ends.insert(number, end);
                 return self.receive(at, number);
@@ -192,6 +202,20 @@ impl<E: Endpoint> Lanes<E> {
                     }
                     WaitFor::Room => end.sleeps_for_room = false,
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that lanes are lost only with a program, or with the way to it.
+    fn check_lost(&mut self, stage: &Stage<'_, E>, at: usize) -> Result<(), String> {
+        let is_lost = |end: &&mut End<E>| !end.has_lost && end.lane.standing() == Standing::Lost;
+        for end in self.programs[at].ends.values_mut().filter(is_lost) {
+            end.has_lost = true;
+            let [one, other] = self.makers[&end.flow.0];
+            if !self.dead.contains(&one.0) && !self.dead.contains(&other.0) {
+                let checked = stage.check_unreachable(one.1, other.1);
+                checked.map_err(|error| format!("lane {} is lost: {error}", end.flow.0))?;
             }
         }
         Ok(())
@@ -286,7 +310,7 @@ impl<E: Endpoint> Workload<E> for Lanes<E> {
 
     fn poll(
         &mut self,
-        _: &mut Stage<'_, E>,
+        stage: &mut Stage<'_, E>,
         program: Option<usize>,
         _budget: usize,
     ) -> Result<(), String> {
@@ -296,6 +320,7 @@ impl<E: Endpoint> Workload<E> for Lanes<E> {
             while let Some(told) = self.programs[place].carrier.told() {
                 self.told(place, told)?;
             }
+            self.check_lost(stage, place)?;
         }
         Ok(())
     }
@@ -306,7 +331,9 @@ impl<E: Endpoint> Workload<E> for Lanes<E> {
         if usize::from(life.1) + 1 == LIVES_MAX {
             return Ok(());
         }
-        stage.world.kill(self.address(program));
+        let address = |endpoint: &mut E| endpoint.address();
+        self.dead.insert(life);
+        stage.world.kill(self.programs[program].carrier.with_endpoint(address));
         self.programs[program] = self.start(stage, (life.0, life.1 + 1), host)?;
         Ok(())
     }
@@ -319,7 +346,7 @@ impl<E: Endpoint> Workload<E> for Lanes<E> {
         })
     }
 
-    fn check(&mut self) -> Result<(), String> {
+    fn check(&mut self, _: &Stage<'_, E>) -> Result<(), String> {
         for program in &self.programs {
             let own = program.life;
             let lacks = |end| self.lacks(end).map_err(|error| format!("{own:?}: {error}"));
@@ -338,14 +365,15 @@ impl<E: Endpoint> Workload<E> for Lanes<E> {
         None
     }
 
-    fn region_bytes(&self) -> u64 {
+    fn region_bytes(&self) -> Option<u64> {
         let bytes = |_: &E, regions: &[E::Region]| regions.iter().map(Region::length).sum::<u64>();
-        self.programs.iter().map(|program| program.carrier.look_at_endpoint(bytes)).sum()
+        let of_program = |program: &Program<E>| program.carrier.look_at_endpoint(bytes);
+        Some(self.programs.iter().map(of_program).sum())
     }
 
-    fn address(&mut self, program: usize) -> EndpointAddress {
+    fn address(&mut self, program: usize) -> Option<EndpointAddress> {
         let program = &self.programs[program % self.programs.len()];
-        program.carrier.with_endpoint(|endpoint| endpoint.address())
+        Some(program.carrier.with_endpoint(|endpoint| endpoint.address()))
     }
 
     fn done(&self) -> u64 {

@@ -16,14 +16,20 @@
 //! The same seed gives the same run. No clock of the machine is read.
 #![forbid(unsafe_code)]
 
+mod clocks;
 mod endpoints;
+mod ethernet;
+mod faults;
 mod lanes;
 mod ledger;
 mod messages;
 mod plan;
 mod run;
+pub mod sockets;
 mod stage;
+mod ways;
 mod workload;
 
 pub use plan::{Fault, Kind, Plan};
 pub use run::{Summary, Violation, run, run_over};
+pub use weft_fabric_manager::RuleSettings;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use weft_fabric::{
-    Blocking, DownReason, Endpoint, EndpointAddress, Event as FabricEvent, Issued, Peer, Region,
+    Blocking, DownReason, Endpoint, EndpointAddress, Event as FabricEvent, GrantError, Issued,
+    Peer, Region, RegisterError,
 };
 use weft_message::{Body, Event, MessageError, Messages, Options, Placement, SendError, Ticket};
 
@@ -154,7 +155,8 @@ impl<E: Endpoint> Letters<E> {
                 }
             }
             Err(SendError::WouldBlock) => link.waits = true,
-            Err(SendError::PeerDown) => {}
+            // Without memory for a copy, the program tries again some time.
+            Err(SendError::PeerDown | SendError::Register(RegisterError::Exhausted { .. })) => {}
             Err(error) => return Err(format!("{stream:?}: {} bytes: {error}", body.len())),
         }
         Ok(())
@@ -217,7 +219,10 @@ impl<E: Endpoint> Letters<E> {
                     Ok(()) if is_announced => drop(self.well.insert((stream, number))),
                     Ok(()) => {}
                     Err(
-                        MessageError::Cancelled | MessageError::Refused | MessageError::PeerDown,
+                        MessageError::Cancelled
+                        | MessageError::Refused
+                        | MessageError::PeerDown
+                        | MessageError::Grant(GrantError::Exhausted { .. }),
                     ) => self.ledger.excuse(stream, number),
                     Err(error) => return Err(format!("{stream:?}: message {number}: {error}")),
                 }
@@ -351,7 +356,7 @@ impl<E: Endpoint> Workload<E> for Letters<E> {
         self.programs.iter().all(is_idle) && !self.ledger.lacks()
     }
 
-    fn check(&mut self) -> Result<(), String> {
+    fn check(&mut self, _: &Stage<'_, E>) -> Result<(), String> {
         self.ledger.check()?;
         for program in &self.programs {
             let own = program.life;
@@ -379,15 +384,15 @@ impl<E: Endpoint> Workload<E> for Letters<E> {
         Some(self.programs.iter().map(|program| program.messages.census().keys).sum())
     }
 
-    fn region_bytes(&self) -> u64 {
+    fn region_bytes(&self) -> Option<u64> {
         let census = |program: &Program<E>| program.messages.census();
         let bytes = |census: weft_message::Census| census.copy_bytes + census.receive_bytes;
-        self.programs.iter().map(census).map(bytes).sum()
+        Some(self.programs.iter().map(census).map(bytes).sum())
     }
 
-    fn address(&mut self, program: usize) -> EndpointAddress {
+    fn address(&mut self, program: usize) -> Option<EndpointAddress> {
         let program = program % self.programs.len();
-        self.programs[program].messages.endpoint().address()
+        Some(self.programs[program].messages.endpoint().address())
     }
 
     fn done(&self) -> u64 {

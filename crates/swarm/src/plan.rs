@@ -5,13 +5,14 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use weft_fabric_manager::RuleSettings;
 use weft_network::time::NANOSECOND;
 use weft_routing::{Algorithm, Routes};
 use weft_topology::{Graph, Shape};
-use weft_transport_sim::{NetworkSettings, Settings};
+use weft_transport_sim::{Link, NetworkSettings, Settings};
 
 /// The networks, of 2 to 27 hosts.
-const SHAPES: [&str; 16] = [
+const SHAPES: [&str; 18] = [
     "torus:2",
     "torus:5",
     "torus:3x3",
@@ -28,7 +29,12 @@ const SHAPES: [&str; 16] = [
     "fattree:3x2",
     "dragonfly:1",
     "dragonfly:2,2,1",
+    // Each two hosts have a link of their own, and no routers.
+    "links:2",
+    "links:5",
 ];
+/// How a network without routers is named.
+const LINKS: &str = "links:";
 
 /// The algorithms; one that does not fit a network gives way to the usual one.
 const ALGORITHMS: [Algorithm; 5] = [
@@ -39,6 +45,11 @@ const ALGORITHMS: [Algorithm; 5] = [
     Algorithm::UpDown,
 ];
 
+/// Those that a manager computes for a network that it finds, and for one that it expects.
+const FOUND_ALGORITHMS: [Algorithm; 2] = [Algorithm::Auto, Algorithm::UpDown];
+const RULED_ALGORITHMS: [Algorithm; 3] =
+    [Algorithm::Auto, Algorithm::DimensionOrder, Algorithm::UpDown];
+
 /// Programs of a workload at most.
 pub(crate) const PROGRAMS_MAX: usize = 8;
 /// Programs at most that take their turns at one place, each after the death of the one before.
@@ -46,6 +57,8 @@ pub(crate) const LIVES_MAX: usize = 4;
 
 /// The longest time until a lost packet is sent again, in ns.
 pub(crate) const RESEND_AFTER_NS_MAX: u64 = 40_000;
+/// The longest time of a call of membership or rights, in ns.
+pub(crate) const CONTROL_NS_MAX: u64 = 20_000;
 /// The longest time until packets take new routes, in ns.
 pub(crate) const REROUTE_AFTER_NS_MAX: u64 = 40_000;
 
@@ -68,10 +81,17 @@ pub enum Fault {
     Program,
     /// A program takes no events for a while, or only few.
     Sluggish,
+    /// A program gets no memory for a while: it is refused regions, keys, room for messages and
+    /// operations.
+    Pressure,
+    /// The manager that rules the network dies, and another one takes its place.
+    Manager,
+    /// The clock of a host is fast or slow for a while.
+    Skew,
 }
 
 /// Every kind of fault.
-const FAULTS: [Fault; 8] = [
+const FAULTS: [Fault; 11] = [
     Fault::Cut,
     Fault::Flap,
     Fault::Isolate,
@@ -80,6 +100,9 @@ const FAULTS: [Fault; 8] = [
     Fault::Router,
     Fault::Program,
     Fault::Sluggish,
+    Fault::Pressure,
+    Fault::Manager,
+    Fault::Skew,
 ];
 
 /// A kind of workload.
@@ -91,9 +114,14 @@ pub enum Kind {
     Messages,
     /// Lanes, on which direct sockets stand.
     Lanes,
+    /// Direct sockets over lanes.
+    Sockets,
+    /// Ethernet ports.
+    Ethernet,
 }
 
-const KINDS: [Kind; 3] = [Kind::Endpoints, Kind::Messages, Kind::Lanes];
+const KINDS: [Kind; 5] =
+    [Kind::Endpoints, Kind::Messages, Kind::Lanes, Kind::Sockets, Kind::Ethernet];
 
 /// A run, as its seed decides it.
 #[derive(Clone, Debug)]
@@ -104,6 +132,9 @@ pub struct Plan {
     pub shape: &'static str,
     /// The settings of the world, with its network.
     pub settings: Settings,
+    /// The manager, if there is one. Without it, routes follow a change of the network by
+    /// themselves.
+    pub ruled: Option<RuleSettings>,
     /// The workloads, at least one.
     pub kinds: Vec<Kind>,
     /// The faults that may come; none in some runs.
@@ -150,7 +181,20 @@ impl Plan {
         let shape = one_of(random, &SHAPES);
         let graph = graph(shape);
         let hosts = graph.hosts().count();
-        let wanted = one_of(random, &ALGORITHMS);
+        let is_network = !shape.starts_with(LINKS);
+        let ruled = (is_network && random.random_bool(0.4)).then(|| RuleSettings {
+            is_expected: random.random_bool(0.5),
+            loss_per_mille: one_of(random, &[0, 0, 20, 100]),
+            is_followed: true,
+        });
+        // A manager's tables have no room for the choices of adaptive routes and of Valiant's. One
+        // that finds a network does not know that it is a torus.
+        let algorithms = match ruled {
+            None => &ALGORITHMS[..],
+            Some(RuleSettings { is_expected: true, .. }) => &RULED_ALGORITHMS[..],
+            Some(_) => &FOUND_ALGORITHMS[..],
+        };
+        let wanted = one_of(random, algorithms);
         let routing = match Routes::compute(&graph, wanted) {
             Ok(_) => wanted,
             Err(_) => Algorithm::Auto,
@@ -160,14 +204,21 @@ impl Plan {
         network.reroute_after_ns = random.random_range(1_000..REROUTE_AFTER_NS_MAX);
         network.network.buffer_bytes = random.random_range(512..16_384);
         network.network.link.latency = random.random_range(0..500) * NANOSECOND;
+        let latency_ns = random.random_range(100..20_000);
+        let link = Link {
+            latency_ns,
+            jitter_ns: random.random_range(0..=latency_ns),
+            bits_per_second: 1_000_000_000 * random.random_range(1..=100_u64),
+        };
         let settings = Settings {
-            network: Some(network),
+            network: is_network.then_some(network),
+            link,
             cut_down_after_ns: Some(random.random_range(500_000..2_000_000)),
             detection_ns: random.random_range(0..50_000),
             mailbox_depth: random.random_range(1..64),
             notification_depth: random.random_range(1..64),
             operations_max: random.random_range(1..64),
-            control_ns: one_of(random, &[0, 0, 500, 20_000]),
+            control_ns: one_of(random, &[0, 0, 500, CONTROL_NS_MAX]),
             ordered: random.random_bool(0.5),
             trace_entries_max: 64,
             ..Settings::seeded(seed)
@@ -177,6 +228,7 @@ impl Plan {
             seed,
             shape,
             settings,
+            ruled,
             kinds: some_of(random, &KINDS),
             faults: if has_faults { some_of(random, &FAULTS) } else { Vec::new() },
             programs: random.random_range(2..=PROGRAMS_MAX).min(hosts),
@@ -194,6 +246,7 @@ impl Plan {
 }
 
 fn graph(shape: &str) -> Graph {
+    let shape = shape.strip_prefix(LINKS).map_or(shape.to_owned(), |hosts| format!("full:{hosts}"));
     let shape: Shape = shape.parse().expect("the shapes of the list are spelled well");
     shape.graph(None).expect("they are small")
 }

@@ -5,13 +5,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use weft_fabric::{Endpoint, EndpointAddress};
+use weft_fabric::Endpoint;
 use weft_transport_sim::{SimEndpoint, SimWorld};
 
 use crate::endpoints::Endpoints;
+use crate::ethernet::Ethernet;
 use crate::lanes::Lanes;
 use crate::messages::Letters;
 use crate::plan::{Fault, Kind, Plan, one_of, random};
+use crate::sockets::Sockets;
 use crate::stage::Stage;
 use crate::workload::Workload;
 
@@ -77,9 +79,12 @@ pub fn run_over<E: Endpoint>(
     plan: &Plan,
     wrap: &dyn Fn(SimEndpoint) -> E,
 ) -> Result<Summary, Violation> {
-    let mut stage = Stage::new(plan, wrap);
-    let world = stage.world.clone();
-    let ended = catch_unwind(AssertUnwindSafe(|| Run::new(plan, &mut stage)?.go()));
+    let mut world = None;
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        let mut stage = Stage::new(plan, wrap)?;
+        world = Some(stage.world.clone());
+        Run::new(plan, &mut stage)?.go()
+    }));
     let reason = match ended {
         Ok(Ok(summary)) => return Ok(summary),
         Ok(Err(reason)) => reason,
@@ -92,10 +97,11 @@ pub fn run_over<E: Endpoint>(
     let network = plan.settings.network.as_ref();
     let routing = network.map(|network| network.routing);
     let told = format!(
-        "{}, routing {routing:?}, {:?} with {} programs each, {} steps, faults {:?}",
-        plan.shape, plan.kinds, plan.programs, plan.steps, plan.faults
+        "{}, routing {routing:?}, {:?}, {:?} with {} programs each, {} steps, faults {:?}",
+        plan.shape, plan.ruled, plan.kinds, plan.programs, plan.steps, plan.faults
     );
-    let trace = world.trace().iter().rev().take(20).rev().map(ToString::to_string).collect();
+    let trace = world.map_or(Vec::new(), |world: SimWorld| world.trace());
+    let trace = trace.iter().rev().take(20).rev().map(ToString::to_string).collect();
     Err(Violation { seed: plan.seed, reason, plan: told, trace })
 }
 
@@ -104,8 +110,6 @@ struct Run<'r, 'a, E: Endpoint> {
     stage: &'r mut Stage<'a, E>,
     random: ChaCha8Rng,
     loads: Vec<Box<dyn Workload<E> + 'r>>,
-    /// Programs that take few events or none, and until when.
-    sluggish: Vec<(u64, EndpointAddress)>,
 }
 
 impl<'r, 'a, E: Endpoint + 'r> Run<'r, 'a, E> {
@@ -117,9 +121,11 @@ impl<'r, 'a, E: Endpoint + 'r> Run<'r, 'a, E> {
                 Kind::Endpoints => Box::new(Endpoints::new(plan, stage, &mut random)?),
                 Kind::Lanes => Box::new(Lanes::new(plan, stage, &mut random)?),
                 Kind::Messages => Box::new(Letters::new(plan, stage, &mut random)?),
+                Kind::Sockets => Box::new(Sockets::new(plan, stage, &mut random)?),
+                Kind::Ethernet => Box::new(Ethernet::new(plan, stage, &mut random)?),
             });
         }
-        Ok(Self { plan, stage, random, loads, sluggish: Vec::new() })
+        Ok(Self { plan, stage, random, loads })
     }
 
     fn world(&self) -> &SimWorld {
@@ -129,15 +135,14 @@ impl<'r, 'a, E: Endpoint + 'r> Run<'r, 'a, E> {
     fn go(mut self) -> Result<Summary, String> {
         (0..self.plan.steps).try_for_each(|_| self.step())?;
         self.stage.mend_all();
-        for (_, address) in std::mem::take(&mut self.sluggish) {
-            self.world().resume(address);
-        }
         self.settle()?;
-        self.loads.iter_mut().try_for_each(|load| load.check())?;
+        self.stage.check()?;
+        let stage = &*self.stage;
+        self.loads.iter_mut().try_for_each(|load| load.check(stage))?;
         self.check_leaks()?;
         let done = self.loads.iter().map(|load| load.done()).sum();
         self.loads.clear();
-        self.world().advance(SETTLES_WITHIN_NS);
+        self.stage.world.advance(SETTLES_WITHIN_NS);
         let left = weft_transport_sim::Census::default();
         let census = self.world().census();
         if census != left {
@@ -154,38 +159,23 @@ impl<'r, 'a, E: Endpoint + 'r> Run<'r, 'a, E> {
 
     /// One random step.
     fn step(&mut self) -> Result<(), String> {
-        let Self { plan, stage, random, loads, sluggish } = self;
+        let Self { plan, stage, random, loads } = self;
         let load = random.random_range(0..loads.len());
         loads[load].act(stage, random)?;
         if !plan.faults.is_empty() && random.random_ratio(1, plan.fault_every) {
             let fault = one_of(random, &plan.faults);
             let program = random.random_range(0..plan.programs);
             if !stage.break_something(fault, random) {
-                stage.faults += 1;
                 if fault == Fault::Program {
+                    stage.faults += 1;
                     loads[load].kill(stage, program)?;
-                } else {
-                    let address = loads[load].address(program);
-                    let until = stage.world.now() + random.random_range(1_000..1_000_000);
-                    if random.random_bool(0.5) {
-                        stage.world.pause(address);
-                    } else {
-                        stage.world.slow_down(address, 10_000);
-                    }
-                    sluggish.push((until, address));
+                } else if let Some(address) = loads[load].address(program) {
+                    stage.burden(fault, address, random);
                 }
             }
         }
         stage.mend_due();
-        let now = stage.world.now();
-        sluggish.retain(|(until, address)| {
-            let stays = *until > now;
-            if !stays {
-                stage.world.resume(*address);
-            }
-            stays
-        });
-        stage.world.advance(random.random_range(0..plan.step_ns));
+        stage.advance(random.random_range(0..plan.step_ns));
         let (program, budget) = (random.random_range(0..plan.programs), random.random_range(0..16));
         let load = random.random_range(0..loads.len());
         loads[load].poll(stage, Some(program), budget)
@@ -201,10 +191,13 @@ impl<'r, 'a, E: Endpoint + 'r> Run<'r, 'a, E> {
             let census = self.world().census();
             let is_quiet = (census.packets, census.operations) == (0, 0)
                 && (census.events, census.controls) == (0, 0);
-            if is_quiet && self.loads.iter().all(|load| load.is_settled()) {
+            if is_quiet
+                && self.loads.iter().all(|load| load.is_settled())
+                && self.stage.check().is_ok()
+            {
                 return Ok(());
             }
-            self.world().advance(LOOK_EVERY_NS);
+            self.stage.advance(LOOK_EVERY_NS);
         }
         Ok(())
     }
@@ -214,7 +207,8 @@ impl<'r, 'a, E: Endpoint + 'r> Run<'r, 'a, E> {
         let census = self.world().census();
         let keys: Option<usize> = self.loads.iter().map(|load| load.keys()).sum();
         let keys = keys.unwrap_or(census.keys);
-        let bytes: u64 = self.loads.iter().map(|load| load.region_bytes()).sum();
+        let bytes: Option<u64> = self.loads.iter().map(|load| load.region_bytes()).sum();
+        let bytes = bytes.unwrap_or(census.region_bytes);
         if (census.keys, census.region_bytes) != (keys, bytes) {
             return Err(format!(
                 "the programs have {keys} keys and {bytes} bytes of regions, and the world has \

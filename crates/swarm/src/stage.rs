@@ -1,70 +1,108 @@
-//! The stage: the world of a run, the faults of its network, and which hosts had a way when.
+//! The stage: the world of a run, the state of its network, and the clocks of its hosts.
 //!
-//! # Invariants
-//! - Every fault that begins ends: by itself, or when all is mended.
-//! - Hosts may be told that they do not reach each other only if they had no way to each other in
-//!   the time before.
+//! # Invariant
+//! Time passes in [`Stage::advance`], and in calls of the fabric that wait, alone. Managers follow
+//! in the next [`Stage::advance`].
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rand::RngExt;
-use rand_chacha::ChaCha8Rng;
 use weft_fabric::{EndpointOptions, NodeId, Transport};
+use weft_fabric_manager::Rule;
 use weft_network::LinkModel;
-use weft_topology::{Graph, Port, Vertex};
-use weft_transport_sim::{SimEndpoint, SimWorld};
+use weft_topology::{Graph, Vertex};
+use weft_transport_sim::{Settings, SimEndpoint, SimWorld};
 
-use crate::plan::{Fault, Plan, REROUTE_AFTER_NS_MAX, RESEND_AFTER_NS_MAX, one_of};
+use crate::clocks::Clocks;
+use crate::faults::Mend;
+use crate::plan::{CONTROL_NS_MAX, Fault, Plan, REROUTE_AFTER_NS_MAX, RESEND_AFTER_NS_MAX, random};
+use crate::ways::Ways;
 
-/// The end of a fault of the network.
-#[derive(Clone, Copy, Debug)]
-enum Mend {
-    Heal(Vertex, Port),
-    CutAgain { vertex: Vertex, port: Port, times: u32 },
-    Model(Vertex, Port),
-    Restart(Vertex),
-}
+/// What the clocks of hosts differ by at most, in ns.
+const CLOCKS_APART_NS: u64 = 1_000_000_000;
 
 /// The world of a run.
 pub(crate) struct Stage<'a, E> {
     pub world: SimWorld,
     /// Makes the endpoint of a program. Tests plant faults in it.
     wrap: &'a dyn Fn(SimEndpoint) -> E,
-    /// The network as it is now: cut links, and those of routers that stand still.
-    graph: Graph,
-    hosts: Vec<Vertex>,
-    stopped: Vec<Vertex>,
-    mends: BTreeMap<(u64, u32), Mend>,
-    count: u32,
-    usual: LinkModel,
-    /// When two hosts last had no way to each other, in ns.
-    parted: BTreeMap<(usize, usize), u64>,
-    /// After a way is back, reports may still come for so long.
-    grace_ns: u64,
+    pub(crate) settings: Settings,
+    /// The network as it is now, with the links that are cut.
+    pub(crate) graph: Graph,
+    pub(crate) hosts: Vec<Vertex>,
+    /// Routers that stand still.
+    pub(crate) stopped: Vec<Vertex>,
+    pub(crate) mends: BTreeMap<(u64, u32), Mend>,
+    pub(crate) count: u32,
+    /// The links of a network when nothing ails them.
+    pub(crate) usual: LinkModel,
+    ways: Ways,
+    clocks: Clocks,
+    rule: Option<Rule>,
     /// Faults that began.
     pub faults: u32,
 }
 
+/// The virtual time in which a millisecond of managers and agents passes, in ns: the runs are short.
+const TICK_NS: u64 = 1_000;
+
+/// Has the packets of the world take the tables of now.
+fn load(world: &SimWorld, rule: &Rule) {
+    let set = world.set_route(Box::new(rule.route()));
+    assert_eq!(set, Ok(true), "tables use the channels of the network");
+}
+
+/// The node of a host.
+pub(crate) fn node(host: usize) -> NodeId {
+    NodeId(u32::try_from(host).expect("a plan has few hosts"))
+}
+
 impl<'a, E> Stage<'a, E> {
-    pub fn new(plan: &Plan, wrap: &'a dyn Fn(SimEndpoint) -> E) -> Self {
+    /// The stage of a plan, before any program begins.
+    ///
+    /// # Errors
+    /// Text, if no manager comes to rule.
+    pub fn new(plan: &Plan, wrap: &'a dyn Fn(SimEndpoint) -> E) -> Result<Self, String> {
         let graph = plan.graph();
-        let settings = &plan.settings;
-        let network = settings.network.as_ref().expect("every plan has a network");
-        let patience = network.network.patience / weft_network::time::NANOSECOND;
+        let settings = plan.settings.clone();
+        let network = settings.network.as_ref();
+        let patience = network.map_or(0, |network| network.network.patience);
+        let patience = patience / weft_network::time::NANOSECOND;
         let down = settings.cut_down_after_ns.expect("every plan has a limit");
-        Self {
-            world: SimWorld::new(settings.clone()),
+        let hosts: Vec<Vertex> = graph.hosts().collect();
+        let grace_ns =
+            down + patience + RESEND_AFTER_NS_MAX + REROUTE_AFTER_NS_MAX + CONTROL_NS_MAX;
+        let random = &mut random(plan.seed, 2);
+        let apart = if plan.faults.contains(&Fault::Skew) { CLOCKS_APART_NS } else { 1 };
+        let clocks = Clocks::new(hosts.iter().map(|_| random.random_range(0..apart)));
+        let rule = match (&plan.ruled, network) {
+            (Some(ruled), Some(network)) => {
+                Some(Rule::new(&graph, network.routing, ruled, TICK_NS, plan.seed)?)
+            }
+            _ => None,
+        };
+        let model = weft_network::Settings::default().link;
+        let usual = network.map_or(model, |network| network.network.link);
+        let world = SimWorld::new(settings.clone());
+        if let Some(rule) = &rule {
+            load(&world, rule);
+        }
+        Ok(Self {
+            world,
             wrap,
-            hosts: graph.hosts().collect(),
+            settings,
+            ways: Ways::new(hosts.len(), grace_ns),
+            hosts,
             graph,
             stopped: Vec::new(),
             mends: BTreeMap::new(),
             count: 0,
-            usual: network.network.link,
-            parted: BTreeMap::new(),
-            grace_ns: down + patience + RESEND_AFTER_NS_MAX + REROUTE_AFTER_NS_MAX,
+            usual,
+            clocks,
+            rule,
             faults: 0,
-        }
+        })
     }
 
     /// Number of hosts.
@@ -74,150 +112,97 @@ impl<'a, E> Stage<'a, E> {
 
     /// Opens an endpoint of a user on a host.
     pub fn open(&self, host: usize, user: u32) -> Result<E, String> {
-        let node = NodeId(u32::try_from(host).expect("a plan has few hosts"));
-        let endpoint = self.world.transport(node, user).open(&EndpointOptions::default());
+        self.open_with(host, user, &EndpointOptions::default())
+    }
+
+    /// As [`Stage::open`], with options.
+    pub fn open_with(
+        &self,
+        host: usize,
+        user: u32,
+        options: &EndpointOptions,
+    ) -> Result<E, String> {
+        let endpoint = self.world.transport(node(host), user).open(options);
         let endpoint = endpoint.map_err(|error| format!("no endpoint on host {host}: {error}"))?;
         Ok((self.wrap)(endpoint))
     }
 
-    /// Begins a fault of the network. False if it is none of the network.
-    pub fn break_something(&mut self, fault: Fault, random: &mut ChaCha8Rng) -> bool {
-        let links: Vec<_> = self.graph.links().map(|((vertex, port), ..)| (vertex, port)).collect();
-        let (vertex, port) = one_of(random, &links);
-        let end = self.world.now() + random.random_range(1_000..3_000_000);
-        match fault {
-            Fault::Cut => {
-                self.cut(vertex, port);
-                self.later(end, Mend::Heal(vertex, port));
-            }
-            Fault::Flap => {
-                let times = random.random_range(2..6);
-                self.later(self.world.now(), Mend::CutAgain { vertex, port, times });
-            }
-            Fault::Isolate => {
-                let host = one_of(random, &self.hosts);
-                for port in 0..self.graph.ports(host) {
-                    self.cut(host, port);
-                    self.later(end, Mend::Heal(host, port));
-                }
-            }
-            Fault::Slow => {
-                let model =
-                    LinkModel { bits_per_second: self.usual.bits_per_second / 100, ..self.usual };
-                self.set_model(vertex, port, model);
-                self.later(end, Mend::Model(vertex, port));
-            }
-            Fault::Lossy => {
-                let damaged_per_million = random.random_range(1_000..500_000);
-                self.set_model(vertex, port, LinkModel { damaged_per_million, ..self.usual });
-                self.later(end, Mend::Model(vertex, port));
-            }
-            Fault::Router => {
-                let vertex = random.random_range(0..self.graph.vertices());
-                if self.world.crash_router(vertex) {
-                    self.stopped.push(vertex);
-                    self.note_parted();
-                    self.later(end, Mend::Restart(vertex));
-                }
-            }
-            Fault::Program | Fault::Sluggish => return false,
-        }
-        self.faults += 1;
-        true
+    /// The time by the clock of a host.
+    pub fn clock(&self, host: usize) -> Duration {
+        self.clocks.time(host, self.world.now())
     }
 
-    fn later(&mut self, time: u64, mend: Mend) {
-        self.count += 1;
-        self.mends.insert((time, self.count), mend);
-    }
-
-    /// Ends the faults whose time has come.
-    pub fn mend_due(&mut self) {
-        while let Some(entry) = self.mends.first_entry() {
-            if entry.key().0 > self.world.now() {
-                return;
-            }
-            let mend = entry.remove();
-            self.mend(mend);
-        }
-    }
-
-    /// Ends all faults of the network.
-    pub fn mend_all(&mut self) {
-        while let Some((_, mend)) = self.mends.pop_first() {
-            let mend = match mend {
-                Mend::CutAgain { vertex, port, .. } => Mend::Heal(vertex, port),
-                other => other,
-            };
-            self.mend(mend);
-        }
-    }
-
-    fn mend(&mut self, mend: Mend) {
-        self.note_parted();
-        match mend {
-            Mend::Heal(vertex, port) => {
-                self.graph.set_cut(vertex, port, false);
-                self.world.heal_link(vertex, port);
-            }
-            Mend::CutAgain { vertex, port, times } => {
-                let now = self.world.now();
-                if self.graph.is_cut(vertex, port) {
-                    self.mend(Mend::Heal(vertex, port));
-                    if times > 0 {
-                        let times = times - 1;
-                        self.later(now + 20_000, Mend::CutAgain { vertex, port, times });
-                    }
-                } else {
-                    self.cut(vertex, port);
-                    self.later(now + 10_000, Mend::CutAgain { vertex, port, times });
-                }
-            }
-            Mend::Model(vertex, port) => self.set_model(vertex, port, self.usual),
-            Mend::Restart(vertex) => {
-                self.stopped.retain(|stopped| *stopped != vertex);
-                self.world.restart_router(vertex);
+    /// Lets time pass.
+    pub fn advance(&mut self, duration_ns: u64) {
+        let end = self.world.now() + duration_ns;
+        while let Some(rule) = &mut self.rule
+            && rule.next_tick() <= end
+        {
+            self.world.advance(rule.next_tick().saturating_sub(self.world.now()));
+            if rule.tick() {
+                load(&self.world, rule);
+                self.look_at_ways();
             }
         }
+        self.world.advance(end.saturating_sub(self.world.now()));
     }
 
-    fn cut(&mut self, vertex: Vertex, port: Port) {
-        self.graph.set_cut(vertex, port, true);
-        self.world.cut_link(vertex, port);
-        self.note_parted();
+    /// Links were cut or mended, or routers stopped or started.
+    pub(crate) fn links_changed(&mut self) {
+        let reachable = self.reachable();
+        if let Some(rule) = &mut self.rule {
+            rule.set_links(&reachable, &self.stopped);
+            load(&self.world, rule);
+        }
+        self.look_at_ways();
     }
 
-    fn set_model(&self, vertex: Vertex, port: Port, model: LinkModel) {
-        let set = self.world.set_model(vertex, port, model);
-        set.expect("the parameters of links are in their ranges");
-    }
-
-    /// Notes which hosts have no way to each other now.
-    fn note_parted(&mut self) {
+    /// The network without the links of routers that stand still.
+    fn reachable(&self) -> Graph {
         let mut graph = self.graph.clone();
         self.stopped.iter().for_each(|vertex| graph.set_isolated(*vertex, true));
-        let now = self.world.now();
-        for (a, vertex) in self.hosts.iter().enumerate() {
-            let hops = graph.hops(*vertex);
-            for (b, other) in self.hosts.iter().enumerate().skip(a + 1) {
-                let place = usize::try_from(*other).expect("a plan has few vertices");
-                if hops[place].is_none() {
-                    self.parted.insert((a, b), now);
-                }
-            }
+        graph
+    }
+
+    fn look_at_ways(&mut self) {
+        let (graph, hosts, now) = (self.reachable(), &self.hosts, self.world.now());
+        let is_network = self.settings.network.is_some();
+        let hops: Vec<_> = hosts.iter().map(|host| graph.hops(*host)).collect();
+        let rule = self.rule.as_ref();
+        self.ways.look(now, |a, b| {
+            let place = usize::try_from(hosts[b]).expect("a plan has few vertices");
+            // Over private links there is no way around a cut.
+            let is_near = hops[a][place].is_some_and(|hops| is_network || hops == 1);
+            is_near && rule.is_none_or(|rule| rule.leads(hosts[a], hosts[b]))
+        });
+    }
+
+    pub(crate) fn crash_manager(&mut self) {
+        if let Some(rule) = &mut self.rule {
+            rule.crash_manager();
+        }
+    }
+
+    pub(crate) fn set_clock_rate(&mut self, host: usize, rate_per_mille: u64) {
+        self.clocks.set_rate(host, rate_per_mille, self.world.now());
+        if let Some(rule) = &mut self.rule {
+            rule.set_rate(self.hosts[host], rate_per_mille);
         }
     }
 
     /// Checks a report that two hosts do not reach each other.
-    pub fn check_unreachable(&mut self, a: usize, b: usize) -> Result<(), String> {
-        self.note_parted();
-        let now = self.world.now();
-        let parted = self.parted.get(&(a.min(b), a.max(b)));
-        if parted.is_some_and(|parted| now - parted <= self.grace_ns) {
-            return Ok(());
-        }
-        Err(format!(
-            "host {a} was told that it does not reach host {b}, and there was a way all the time"
-        ))
+    ///
+    /// # Errors
+    /// Text, if there was a way.
+    pub fn check_unreachable(&self, a: usize, b: usize) -> Result<(), String> {
+        self.ways.check_unreachable(a, b, self.world.now())
+    }
+
+    /// Checks that the network, which is whole again, leads between all hosts.
+    ///
+    /// # Errors
+    /// Text, if a manager does not lead.
+    pub fn check(&self) -> Result<(), String> {
+        self.rule.as_ref().map_or(Ok(()), Rule::check)
     }
 }

@@ -25,16 +25,16 @@ pub(crate) trait Workload<E> {
     fn is_settled(&self) -> bool;
 
     /// Says what was not settled, lost or changed.
-    fn check(&mut self) -> Result<(), String>;
+    fn check(&mut self, stage: &Stage<'_, E>) -> Result<(), String>;
 
     /// Keys that its programs have in force; `None` if they do not know.
     fn keys(&self) -> Option<usize>;
 
-    /// Bytes of the regions that its programs hold, as far as they know.
-    fn region_bytes(&self) -> u64;
+    /// Bytes of the regions that its programs hold; `None` if they do not know.
+    fn region_bytes(&self) -> Option<u64>;
 
-    /// The address of a program.
-    fn address(&mut self, program: usize) -> EndpointAddress;
+    /// The address of a program. `None` if it has no endpoint now.
+    fn address(&mut self, program: usize) -> Option<EndpointAddress>;
 
     /// Messages that arrived and operations that ended.
     fn done(&self) -> u64;

@@ -1,28 +1,27 @@
 //! Two programs with a connection. Each has a thread that reads and a thread that writes.
 //!
 //! # Invariants
-//! - Time passes only when no thread can go on, so every sleeper is woken by an event.
-//! - Only bytes, an end or a reset on TCP wake a sleeper: a forgotten wakeup shows as a deadlock.
+//! - A sleeper is woken by an event alone: bytes, an end or a reset on TCP, or the ring of a lane.
+//!   So a forgotten wakeup shows as threads that sleep for ever.
+//! - Between any two operations on the lane the other threads may run.
 
 use std::cell::{Cell, RefCell};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weft_fabric::{WaitFor, Wake};
-use weft_lane::{Carrier, Layout};
+use weft_fabric::{Carry, Endpoint, Standing, WaitFor, Wake};
+use weft_lane::Carrier;
 use weft_socket::{Common, Origin, Peer, Phase, ReceiveSide, SendSide, SharedPhase, Side, closed};
-use weft_topology::Shape;
-use weft_transport_shm::lane::{LaneLayout, ShmLane};
-use weft_transport_sim::{Link, NetworkSettings, Settings, SimEndpoint, SimWorld};
+use weft_transport_sim::SimWorld;
 
-use crate::ends::{self, Network};
-use crate::lane::{End, Hooked};
-use crate::lanes::LANES;
-use crate::network::{self, CUT_DOWN_AFTER_NS};
-use crate::plan::{Ending, Plan};
-use crate::reader::Reader;
-use crate::tcp::Pipe;
-use crate::writer::Writer;
+use super::events;
+use super::lane::{End, Hooked};
+use super::lanes::LANES;
+use super::opening::Lanes;
+use super::plan::{Ending, Plan};
+use super::reader::Reader;
+use super::tcp::Pipe;
+use super::writer::Writer;
 
 /// Whether a program still has the connection, and how it ended it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,75 +108,36 @@ pub enum Ready {
     Over,
 }
 
-/// The whole simulation.
-pub struct World {
+/// The connection of two programs, and everything around it.
+pub struct Connection<E: Endpoint> {
     pub plan: Plan,
     pub hosts: [Host; 2],
     /// The bytes that each host sends over TCP.
     pub pipes: [RefCell<Pipe>; 2],
     pub steps: Cell<u64>,
     pub sim: SimWorld,
-    pub network: network::State,
-    lanes: Lanes,
+    pub events: events::State,
+    lanes: Lanes<E>,
     threads: [RefCell<Thread>; 4],
     random: RefCell<ChaCha8Rng>,
     depth: Cell<u32>,
     moved_at: Cell<u64>,
-}
-
-/// Both ends of each lane. The connection has the lanes one after another.
-#[derive(Debug)]
-enum Lanes {
-    Memory(Vec<(ShmLane, ShmLane)>),
-    Network(Network),
-}
-
-impl Lanes {
-    fn new(plan: &Plan, sim: &SimWorld) -> Self {
-        let slots = u32::try_from(plan.mailbox_depth).expect("it fits");
-        let sink_bytes = u32::try_from(plan.sink_bytes).expect("it fits");
-        if plan.network.is_some() {
-            return Self::Network(Network::with(sim, Layout { slots, sink_bytes }, LANES as u64));
-        }
-        let layout = LaneLayout { slots, sink_bytes };
-        Self::Memory((0..LANES).map(|_| ends::memory_of(layout)).collect())
-    }
-}
-
-/// The settings of the simulated fabric.
-fn settings(plan: &Plan) -> Settings {
-    let Some(network) = plan.network else { return Settings::seeded(plan.seed) };
-    let (latency_ns, jitter_ns) = (network.latency_ns, network.jitter_ns);
-    Settings {
-        network: network.has_routes.then(|| torus(latency_ns / HOPS)),
-        link: Link { latency_ns, jitter_ns, bits_per_second: network.bits_per_second },
-        ordered: network.ordered,
-        operations_max: network.operations_max,
-        notification_depth: network.notification_depth,
-        detection_ns: 100_000,
-        cut_down_after_ns: Some(CUT_DOWN_AFTER_NS),
-        ..Settings::seeded(plan.seed)
-    }
-}
-
-/// Links of a way in the torus, about.
-const HOPS: u64 = 10;
-
-/// A torus of two by three nodes.
-fn torus(latency_ns: u64) -> NetworkSettings {
-    let shape: Shape = "torus:3x2".parse().expect("a shape");
-    let mut network = NetworkSettings::of(shape.graph(None).expect("it is small"));
-    network.network.link.latency = latency_ns * 1_000;
-    network
+    /// Times that bytes or an end moved.
+    moves: Cell<u64>,
 }
 
 /// So many steps in which no byte moved count as a deadlock.
 const IDLE_STEPS_MAX: u64 = 100_000;
 
-impl World {
-    pub fn new(plan: Plan) -> Self {
-        let sim = SimWorld::new(settings(&plan));
-        let lanes = Lanes::new(&plan, &sim);
+/// The threads that can go on now, and those that sleep in short slices.
+pub struct Runnable {
+    pub now: Vec<usize>,
+    pub soon: Vec<usize>,
+}
+
+impl<E: Endpoint> Connection<E> {
+    /// A connection that gets these lanes, one after the other.
+    pub fn new(plan: Plan, sim: &SimWorld, lanes: Lanes<E>) -> Self {
         let pipe = || RefCell::new(Pipe::new(plan.tcp_bytes));
         let reader = |host| RefCell::new(Thread::Reader(Reader::new(host)));
         let writer = |host| RefCell::new(Thread::Writer(Writer::new(host, plan.totals[host])));
@@ -185,51 +145,82 @@ impl World {
             hosts: [Host::new(Side::Accepted), Host::new(Side::Connected)],
             pipes: [pipe(), pipe()],
             steps: Cell::new(0),
-            network: network::State::default(),
+            events: events::State::default(),
             lanes,
             threads: [reader(0), writer(0), reader(1), writer(1)],
             random: RefCell::new(ChaCha8Rng::seed_from_u64(plan.seed ^ 0x5eed)),
             depth: Cell::new(0),
             moved_at: Cell::new(0),
+            moves: Cell::new(0),
             plan,
-            sim,
+            sim: sim.clone(),
         }
     }
 
-    /// Runs until both programs have closed.
-    pub fn run(&self) {
-        loop {
-            self.happen();
-            self.happen_in_network();
-            (0..2).for_each(|number| self.drive(number));
-            let ready: Vec<Ready> = (0..4).map(|thread| self.ready(thread)).collect();
-            if self.hosts.iter().all(Host::is_gone) {
-                break;
-            }
-            let of = |wanted| (0..4).filter(|t| ready[*t] == wanted).collect::<Vec<_>>();
-            let now = of(Ready::Now);
-            let idle = self.steps.get() - self.moved_at.get();
-            assert!(idle < IDLE_STEPS_MAX, "nothing moves: {}", self.describe());
-            let soon = of(Ready::Soon);
-            if !soon.is_empty() && self.chance(32) {
-                self.step(soon[0]);
-            } else if !now.is_empty() && !self.chance(8) {
-                self.step(now[self.pick(now.len())]);
-            } else if let Some(time) = self.next_arrival() {
-                self.sim.advance(time - self.sim.now());
-            } else if let Some(thread) = now.first().or(soon.first()) {
-                self.step(*thread);
-            } else if ready.iter().any(|ready| *ready != Ready::Over) {
-                panic!("deadlock: {}", self.describe());
-            }
+    /// Lets everything happen that is due, and finds the threads that can go on. `None` when both
+    /// programs have ended.
+    pub fn look_around(&self) -> Option<Runnable> {
+        self.happen();
+        self.happen_in_network();
+        (0..2).for_each(|number| self.drive(number));
+        if self.hosts.iter().all(Host::is_gone) {
+            return None;
         }
-        self.judge();
+        let ready: Vec<Ready> = (0..4).map(|thread| self.ready(thread)).collect();
+        let of = |wanted| (0..4).filter(|t| ready[*t] == wanted).collect::<Vec<_>>();
+        let idle = self.steps.get() - self.moved_at.get();
+        assert!(idle < IDLE_STEPS_MAX, "nothing moves: {}", self.describe());
+        Some(Runnable { now: of(Ready::Now), soon: of(Ready::Soon) })
     }
 
-    fn next_arrival(&self) -> Option<u64> {
+    /// Lets a thread that can go on take a step. False if none can, or both programs have ended.
+    pub fn turn(&self) -> bool {
+        let Some(Runnable { now, soon }) = self.look_around() else { return false };
+        if !soon.is_empty() && self.chance(32) {
+            self.step(soon[0]);
+        } else if !now.is_empty() {
+            self.step(now[self.pick(now.len())]);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// True when both programs have ended.
+    pub fn is_over(&self) -> bool {
+        self.hosts.iter().all(Host::is_gone)
+    }
+
+    /// Times that bytes or an end moved.
+    pub fn moves(&self) -> u64 {
+        self.moves.get()
+    }
+
+    /// The end that has lost its lane, if its peer's process lives.
+    pub fn lost(&self) -> bool {
+        let lives = !self.is_killed(0) && !self.is_killed(1);
+        let is_lost = |number| match self.end(number) {
+            End::Memory(_) => false,
+            End::Network(lane) => lane.standing() == Standing::Lost,
+        };
+        lives && (0..2).any(|number| self.hosts[number].has_lane() && is_lost(number))
+    }
+
+    /// True when a program may end early, so that not all bytes arrive.
+    pub fn ends_early(&self) -> bool {
+        self.plan.ending.is_some() || self.is_killed(0) || self.is_killed(1)
+    }
+
+    /// The next time at which something arrives.
+    pub fn next_arrival(&self) -> Option<u64> {
         let now = self.sim.now();
         let on_tcp = self.pipes.iter().filter_map(|pipe| pipe.borrow().next(now));
         on_tcp.chain(self.next_of_network()).min()
+    }
+
+    /// True when a thread waits, and neither of the programs has ended.
+    pub fn has_sleepers(&self) -> bool {
+        (0..4).any(|thread| self.ready(thread) != Ready::Over)
     }
 
     pub fn describe(&self) -> String {
@@ -265,7 +256,8 @@ impl World {
         }
     }
 
-    fn step(&self, thread: usize) {
+    /// Lets a thread take a step.
+    pub fn step(&self, thread: usize) {
         let Ok(mut state) = self.threads[thread].try_borrow_mut() else { return };
         self.steps.set(self.steps.get() + 1);
         self.depth.set(self.depth.get() + 1);
@@ -311,7 +303,7 @@ impl World {
         let waits = !abort
             && host.has_lane()
             && !sending.state.on_lane()
-            && !self.plan.faults.close_before_wakeups;
+            && !self.plan.mistakes.close_before_wakeups;
         if waits
             && !receiving.drain_all()
             && self.hosts[1 - number].gone.get() != Gone::Killed
@@ -351,7 +343,7 @@ impl World {
     }
 
     /// Kills a program. The kernel closes its socket.
-    fn kill(&self, number: usize) {
+    pub fn kill(&self, number: usize) {
         if !self.hosts[number].is_gone() {
             self.hosts[number].gone.set(Gone::Killed);
             self.end_process(number);
@@ -361,15 +353,15 @@ impl World {
 
     /// Ends the endpoint of a process, if it has one. Shared memory stays as it is.
     pub fn end_process(&self, number: usize) {
-        if let Lanes::Network(network) = &self.lanes {
-            network.kill(number);
+        if let Some(carrier) = self.carrier(number) {
+            self.sim.kill(carrier.with_endpoint(|endpoint| endpoint.address()));
         }
     }
 
     /// A host closes its end of a lane.
     pub fn close_lane(&self, number: usize, lane: usize) {
-        if let Lanes::Network(network) = &self.lanes {
-            network.lanes[lane][number].finish();
+        if let Lanes::Network(ends) = &self.lanes {
+            ends.lanes[lane][number].finish();
         }
     }
 
@@ -398,11 +390,11 @@ impl World {
     }
 
     /// Checks the conditions that must hold at the end.
-    fn judge(&self) {
+    pub fn judge(&self) {
         for (number, host) in self.hosts.iter().enumerate() {
             let other = &self.hosts[1 - number];
             assert!(host.got.get() <= other.offered.get(), "more than was sent");
-            if self.plan.ending.is_none() {
+            if !self.ends_early() {
                 assert_eq!(host.got.get(), self.plan.totals[1 - number], "{}", self.describe());
                 assert_eq!(host.gone.get(), Gone::Orderly, "{}", self.describe());
             }
@@ -440,7 +432,7 @@ impl World {
         let lane = self.lane(number);
         let Ok(mut send) = host.send.try_borrow_mut() else { return false };
         let mut sending = self.sending(number, &mut send, &lane);
-        if !self.plan.faults.wakeup_before_switch {
+        if !self.plan.mistakes.wakeup_before_switch {
             sending.ring_for_room();
         } else if lane.must_ring(WaitFor::Room) {
             sending.ring();
@@ -475,25 +467,25 @@ impl World {
         }
     }
 
-    pub fn lane(&self, number: usize) -> Hooked<'_> {
-        Hooked { end: self.end(number), world: self, number }
+    pub fn lane(&self, number: usize) -> Hooked<'_, E> {
+        Hooked { end: self.end(number), connection: self, number }
     }
 
     /// The end of a host, without the hook.
-    fn end(&self, number: usize) -> End<'_> {
+    fn end(&self, number: usize) -> End<'_, E> {
         let lanes_before = self.hosts[number].lanes_before.get();
         match &self.lanes {
             Lanes::Memory(lanes) if number == 0 => End::Memory(&lanes[lanes_before].0),
             Lanes::Memory(lanes) => End::Memory(&lanes[lanes_before].1),
-            Lanes::Network(network) => End::Network(&network.lanes[lanes_before][number]),
+            Lanes::Network(ends) => End::Network(&ends.lanes[lanes_before][number]),
         }
     }
 
     /// The carrier of a host, if the lanes go over a network.
-    pub fn carrier(&self, number: usize) -> Option<&Carrier<SimEndpoint>> {
+    pub fn carrier(&self, number: usize) -> Option<&Carrier<E>> {
         match &self.lanes {
             Lanes::Memory(_) => None,
-            Lanes::Network(network) => Some(&network.carriers[number]),
+            Lanes::Network(ends) => Some(&ends.carriers[number]),
         }
     }
 
@@ -508,6 +500,7 @@ impl World {
     }
 
     pub fn moved(&self) {
+        self.moves.set(self.moves.get() + 1);
         self.moved_at.set(self.steps.get());
     }
 

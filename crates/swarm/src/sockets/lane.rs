@@ -4,21 +4,27 @@
 //! threads of the other end, and the other thread of this end, run at random.
 
 use weft_fabric::{
-    Attention, Carry, LaneClosed, LaneFull, Medium, ReceiveCursor, SendCursor, Slot, Standing,
-    WaitFor, Wake,
+    Attention, Carry, Endpoint, LaneClosed, LaneFull, Medium, ReceiveCursor, SendCursor, Slot,
+    Standing, WaitFor, Wake,
 };
 use weft_lane::EndpointLane;
 use weft_transport_shm::lane::ShmLane;
-use weft_transport_sim::SimEndpoint;
 
-use crate::world::World;
+use super::connection::Connection;
 
 /// One end of a lane of either kind.
-#[derive(Clone, Copy)]
-pub enum End<'a> {
+pub enum End<'a, E: Endpoint> {
     Memory(&'a ShmLane),
-    Network(&'a EndpointLane<SimEndpoint>),
+    Network(&'a EndpointLane<E>),
 }
+
+impl<E: Endpoint> Clone for End<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E: Endpoint> Copy for End<'_, E> {}
 
 /// Calls the end that is there.
 macro_rules! on {
@@ -31,27 +37,27 @@ macro_rules! on {
 }
 
 /// One end of the lane, as a thread of the simulation uses it.
-pub struct Hooked<'a> {
-    pub end: End<'a>,
-    pub world: &'a World,
+pub struct Hooked<'a, E: Endpoint> {
+    pub end: End<'a, E>,
+    pub connection: &'a Connection<E>,
     pub number: usize,
 }
 
-impl<'a> Hooked<'a> {
-    fn now(&self) -> End<'a> {
-        self.world.meanwhile();
+impl<'a, E: Endpoint> Hooked<'a, E> {
+    fn now(&self) -> End<'a, E> {
+        self.connection.meanwhile();
         self.end
     }
 
     /// The end, unless its process was killed: then the call is none that it makes. The endpoint of
     /// a killed process does nothing by itself.
-    fn alive(&self) -> Option<End<'a>> {
+    fn alive(&self) -> Option<End<'a, E>> {
         let end = self.now();
-        (!self.world.is_killed(self.number)).then_some(end)
+        (!self.connection.is_killed(self.number)).then_some(end)
     }
 }
 
-impl Carry for Hooked<'_> {
+impl<E: Endpoint> Carry for Hooked<'_, E> {
     fn mailbox_depth(&self) -> u64 {
         on!(self.end, lane => lane.mailbox_depth())
     }
@@ -143,7 +149,7 @@ impl Carry for Hooked<'_> {
     }
 }
 
-impl Wake for Hooked<'_> {
+impl<E: Endpoint> Wake for Hooked<'_, E> {
     fn arm(&self, what: WaitFor) {
         on!(self.now(), lane => lane.arm(what));
     }

@@ -2,11 +2,10 @@
 
 use std::cell::Cell;
 
-use weft_fabric::{NodeId, WaitFor};
+use weft_fabric::{Endpoint, NodeId, WaitFor};
 use weft_lane::Told;
 
-use crate::plan::Ending;
-use crate::world::{Gone, World};
+use super::connection::{Connection, Gone};
 
 /// The state of the network of a run.
 #[derive(Debug, Default)]
@@ -14,12 +13,8 @@ pub struct State {
     /// Whether an arrival rang the thread of each host that waits for data, and for room.
     rung: [[Cell<bool>; 2]; 2],
     cut: Cell<Cut>,
-    /// The link of the torus that is cut.
-    flapped: Cell<Option<(u32, u16)>>,
-    /// When it is mended, or the next one is cut.
-    flaps_at: Cell<u64>,
-    /// When the survivor's kernel notices that the other node is dead.
-    noticed_at: Cell<Option<u64>>,
+    /// When the survivor's kernel notices that the other node is dead, and which is.
+    noticed: Cell<Option<(u64, usize)>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,10 +32,10 @@ const fn index(what: WaitFor) -> usize {
     }
 }
 
-impl World {
+impl<E: Endpoint> Connection<E> {
     /// True if an arrival rang the thread that waits for `what` since it armed.
     fn is_rung(&self, number: usize, what: WaitFor) -> bool {
-        self.network.rung[number][index(what)].get()
+        self.events.rung[number][index(what)].get()
     }
 
     /// True if a thread that sleeps until there is `what` goes on. Across a network an arrival
@@ -69,7 +64,7 @@ impl World {
 
     /// A thread arms: only later arrivals count.
     pub fn forget_ring(&self, number: usize, what: WaitFor) {
-        self.network.rung[number][index(what)].set(false);
+        self.events.rung[number][index(what)].set(false);
     }
 
     /// The thread of a host that drives its endpoint, and wakes those that sleep.
@@ -82,8 +77,8 @@ impl World {
         self.rescue(number);
         while let Some(told) = carrier.told() {
             match told {
-                Told::Rung(..) if self.plan.faults.forget_rings && self.chance(8) => {}
-                Told::Rung(_, what) => self.network.rung[number][index(what)].set(true),
+                Told::Rung(..) if self.plan.mistakes.forget_rings && self.chance(8) => {}
+                Told::Rung(_, what) => self.events.rung[number][index(what)].set(true),
                 other => panic!("{other:?}"),
             }
         }
@@ -91,11 +86,12 @@ impl World {
 
     /// The next time at which the network does something by itself.
     pub fn next_of_network(&self) -> Option<u64> {
-        let until = match self.network.cut.get() {
+        let until = match self.events.cut.get() {
             Cut::Until(time) => Some(time),
             Cut::NotYet | Cut::Over => None,
         };
-        let events = [self.sim.next_event(), until, self.network.noticed_at.get()];
+        let noticed = self.events.noticed.get().map(|(time, _)| time);
+        let events = [self.sim.next_event(), until, noticed];
         events.into_iter().flatten().min()
     }
 
@@ -103,19 +99,15 @@ impl World {
     pub fn happen_in_network(&self) {
         let Some(plan) = self.plan.network else { return };
         let now = self.now();
-        if plan.has_routes && now >= self.network.flaps_at.get() {
-            self.network.flaps_at.set(now + FLAPS_EVERY_NS);
-            self.flap();
-        }
         let nodes = [NodeId(0), NodeId(1)];
-        match (self.network.cut.get(), plan.cut) {
+        match (self.events.cut.get(), plan.cut) {
             (Cut::NotYet, Some((at, duration))) if self.steps.get() >= at => {
-                self.network.cut.set(Cut::Until(now + duration));
+                self.events.cut.set(Cut::Until(now + duration));
                 self.sim.cut(nodes[0], nodes[1]);
                 self.pipes.iter().for_each(|pipe| pipe.borrow_mut().cut(now));
             }
             (Cut::Until(time), _) if now >= time => {
-                self.network.cut.set(Cut::Over);
+                self.events.cut.set(Cut::Over);
                 self.sim.heal(nodes[0], nodes[1]);
                 for pipe in &self.pipes {
                     pipe.borrow_mut().mend(self.arrival());
@@ -123,26 +115,12 @@ impl World {
             }
             _ => {}
         }
-        if let (Some(time), Some((_, dead, Ending::NodeDies))) =
-            (self.network.noticed_at.get(), self.plan.ending)
+        if let Some((time, dead)) = self.events.noticed.get()
             && now >= time
         {
-            self.network.noticed_at.set(None);
+            self.events.noticed.set(None);
             self.pipes[dead].borrow_mut().abort(now);
             self.pipes[1 - dead].borrow_mut().close();
-        }
-    }
-
-    /// Mends the link of the torus that is cut, or cuts one: a way is always left.
-    fn flap(&self) {
-        let flapped = &self.network.flapped;
-        if let Some((vertex, port)) = flapped.take() {
-            assert!(self.sim.heal_link(vertex, port));
-        } else {
-            let turn = self.now() / FLAPS_EVERY_NS + self.plan.seed;
-            let link = (u32::try_from(turn % 6).expect("it is small"), 0);
-            assert!(self.sim.cut_link(link.0, link.1));
-            flapped.set(Some(link));
         }
     }
 
@@ -151,15 +129,12 @@ impl World {
         if !self.hosts[number].is_gone() {
             self.hosts[number].gone.set(Gone::Killed);
             self.end_process(number);
-            self.network.noticed_at.set(Some(self.now() + KERNEL_NOTICES_NS));
+            self.events.noticed.set(Some((self.now() + KERNEL_NOTICES_NS, number)));
             self.moved();
         }
     }
 }
 
-/// The time between a cut of a link of the torus and its end: longer than packets need to find
-/// another way, so that none is lost for ever.
-const FLAPS_EVERY_NS: u64 = 50_000;
 /// After this time a cut ends all lanes over it.
 pub const CUT_DOWN_AFTER_NS: u64 = 1_000_000;
 /// After this time a kernel gives up a peer that does not answer.

@@ -1,46 +1,54 @@
 //! The kernel's connection of a host, as the rules of an end use it: the two pipes of the model.
 
+use weft_fabric::Endpoint;
 use weft_socket::{Origin, ReceiveSide, Receiving, SendSide, Sending, Shadow, Unread};
 
-use crate::lane::Hooked;
-use crate::tcp::Received;
-use crate::world::World;
+use super::connection::Connection;
+use super::lane::Hooked;
+use super::tcp::Received;
 
 /// The kernel's connection of host `number`.
-#[derive(Clone, Copy)]
-pub struct Socket<'a> {
-    pub world: &'a World,
+pub struct Socket<'a, E: Endpoint> {
+    pub connection: &'a Connection<E>,
     pub number: usize,
     /// A planted mistake: wakeups are not sent.
     pub silent: bool,
 }
 
-impl Shadow for Socket<'_> {
+impl<E: Endpoint> Clone for Socket<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E: Endpoint> Copy for Socket<'_, E> {}
+
+impl<E: Endpoint> Shadow for Socket<'_, E> {
     fn ring(&self) -> bool {
-        let Self { world, number, silent } = *self;
+        let Self { connection, number, silent } = *self;
         // Other threads may do anything, except with this direction.
-        world.meanwhile();
-        let faults = world.plan.faults;
-        if silent || faults.forget_wakeups && world.chance(8) {
+        connection.meanwhile();
+        let mistakes = connection.plan.mistakes;
+        if silent || mistakes.forget_wakeups && connection.chance(8) {
             return false;
         }
-        let arrives = world.arrival();
-        world.pipes[number].borrow_mut().ring(arrives);
-        !faults.wakeups_uncounted
+        let arrives = connection.arrival();
+        connection.pipes[number].borrow_mut().ring(arrives);
+        !mistakes.wakeups_uncounted
     }
 
     fn look(&self) -> Unread {
         const LOOK_MAX: usize = 16;
-        let mut pipe = self.world.pipes[1 - self.number].borrow_mut();
-        match pipe.receive(LOOK_MAX, true, self.world.now()) {
+        let mut pipe = self.connection.pipes[1 - self.number].borrow_mut();
+        match pipe.receive(LOOK_MAX, true, self.connection.now()) {
             Received::Bytes(bytes) => Unread::of(&bytes),
             Received::End | Received::Reset | Received::Nothing => Unread::default(),
         }
     }
 
     fn peek(&self, target: &mut [u8]) -> usize {
-        let mut pipe = self.world.pipes[1 - self.number].borrow_mut();
-        match pipe.receive(target.len(), true, self.world.now()) {
+        let mut pipe = self.connection.pipes[1 - self.number].borrow_mut();
+        match pipe.receive(target.len(), true, self.connection.now()) {
             Received::Bytes(bytes) => {
                 target[..bytes.len()].copy_from_slice(&bytes);
                 bytes.len()
@@ -50,25 +58,25 @@ impl Shadow for Socket<'_> {
     }
 
     fn is_acknowledged(&self) -> bool {
-        self.world.pipes[self.number].borrow().has_arrived(self.world.now())
+        self.connection.pipes[self.number].borrow().has_arrived(self.connection.now())
     }
 
     fn take_wakeups(&self, count: usize) -> usize {
-        let mut pipe = self.world.pipes[1 - self.number].borrow_mut();
-        match pipe.receive(count, false, self.world.now()) {
+        let mut pipe = self.connection.pipes[1 - self.number].borrow_mut();
+        match pipe.receive(count, false, self.connection.now()) {
             Received::Bytes(bytes) => bytes.len(),
             Received::End | Received::Reset | Received::Nothing => 0,
         }
     }
 
     fn send(&self, bytes: &[u8]) -> Option<usize> {
-        let world = self.world;
-        if world.plan.faults.send_nothing_again {
+        let connection = self.connection;
+        if connection.plan.mistakes.send_nothing_again {
             return Some(bytes.len());
         }
-        let arrives = world.arrival();
-        let mut pipe = world.pipes[self.number].borrow_mut();
-        if world.plan.network.is_some() {
+        let arrives = connection.arrival();
+        let mut pipe = connection.pipes[self.number].borrow_mut();
+        if connection.plan.network.is_some() {
             return pipe.send_at_least(bytes, 64, arrives);
         }
         // A kernel holds more than a lane does.
@@ -78,49 +86,52 @@ impl Shadow for Socket<'_> {
 
     fn wait_until_acknowledged(&self) -> bool {
         // The peer's kernel takes what is on its way, while this thread sleeps.
-        self.world.pipes[self.number].borrow_mut().arrive(self.world.now())
+        self.connection.pipes[self.number].borrow_mut().arrive(self.connection.now())
     }
 
     fn wait_for_room(&self) -> bool {
-        self.world.pipes[self.number].borrow_mut().grow();
+        self.connection.pipes[self.number].borrow_mut().grow();
         true
     }
 
     fn end(&self) {
-        let arrives = self.world.arrival();
-        self.world.pipes[self.number].borrow_mut().finish(arrives);
+        let arrives = self.connection.arrival();
+        self.connection.pipes[self.number].borrow_mut().finish(arrives);
     }
 
     fn abort(&self) {
-        let world = self.world;
-        assert!(world.plan.network.is_some(), "the model's kernel takes all, so nothing is lost");
-        assert!(world.plan.ending.is_some(), "nothing is lost: {}", world.describe());
-        let arrives = world.arrival();
-        world.pipes[self.number].borrow_mut().abort(arrives);
-        let mut incoming = world.pipes[1 - self.number].borrow_mut();
-        incoming.reset(world.now());
+        let connection = self.connection;
+        assert!(
+            connection.plan.network.is_some(),
+            "the model's kernel takes all, so nothing is lost"
+        );
+        assert!(connection.ends_early(), "nothing is lost: {}", connection.describe());
+        let arrives = connection.arrival();
+        connection.pipes[self.number].borrow_mut().abort(arrives);
+        let mut incoming = connection.pipes[1 - self.number].borrow_mut();
+        incoming.reset(connection.now());
         // That is news, whatever the threads heard before.
-        world.hosts[self.number].has_heard.iter().for_each(|heard| heard.set(false));
+        connection.hosts[self.number].has_heard.iter().for_each(|heard| heard.set(false));
     }
 
     fn crossed(&self) {
-        self.world.hosts[self.number].follows.set(true);
+        self.connection.hosts[self.number].follows.set(true);
     }
 
     fn report_strays(&self) {
-        panic!("data for wakeups: {}", self.world.describe())
+        panic!("data for wakeups: {}", self.connection.describe())
     }
 }
 
 /// The two directions of a host that has a lane, as the library locks them.
-impl World {
+impl<E: Endpoint> Connection<E> {
     pub fn receiving<'a>(
         &'a self,
         number: usize,
         state: &'a mut ReceiveSide,
-        lane: &'a Hooked<'a>,
-    ) -> Receiving<'a, Hooked<'a>, Socket<'a>> {
-        let shadow = Socket { world: self, number, silent: false };
+        lane: &'a Hooked<'a, E>,
+    ) -> Receiving<'a, Hooked<'a, E>, Socket<'a, E>> {
+        let shadow = Socket { connection: self, number, silent: false };
         Receiving { state, lane, shadow, common: &self.hosts[number].common }
     }
 
@@ -128,10 +139,10 @@ impl World {
         &'a self,
         number: usize,
         state: &'a mut SendSide,
-        lane: &'a Hooked<'a>,
-    ) -> Sending<'a, Hooked<'a>, Socket<'a>> {
+        lane: &'a Hooked<'a, E>,
+    ) -> Sending<'a, Hooked<'a, E>, Socket<'a, E>> {
         let host = &self.hosts[number];
-        let shadow = Socket { world: self, number, silent: false };
+        let shadow = Socket { connection: self, number, silent: false };
         Sending { state, lane, shadow, common: &host.common, side: host.side }
     }
 
@@ -146,7 +157,7 @@ impl World {
         &self,
         number: usize,
         state: &mut ReceiveSide,
-        act: impl FnOnce(&mut Receiving<'_, Hooked<'_>, Socket<'_>>) -> T,
+        act: impl FnOnce(&mut Receiving<'_, Hooked<'_, E>, Socket<'_, E>>) -> T,
     ) -> T {
         let lane = self.lane(number);
         let mut receiving = self.receiving(number, state, &lane);

@@ -1,9 +1,9 @@
 //! The thread that writes, as the driver of the preload library does it.
 
-use weft_fabric::{Carry, WaitFor, Wake};
+use weft_fabric::{Carry, Endpoint, WaitFor, Wake};
 use weft_socket::{Leave, Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError};
 
-use crate::world::{Ready, World, pattern};
+use super::connection::{Connection, Ready, pattern};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -43,62 +43,64 @@ impl Writer {
         Self { host, state: State::Choose, total, rest: 0, stale: StaleWakeups::default() }
     }
 
-    pub fn ready(&self, world: &World) -> Ready {
+    pub fn ready<E: Endpoint>(&self, connection: &Connection<E>) -> Ready {
         match self.state {
             State::Over => Ready::Over,
             State::Nap => Ready::Soon,
-            State::Choose if self.must_listen_first(world) => Ready::No,
+            State::Choose if self.must_listen_first(connection) => Ready::No,
             // The driver's writer sleeps in slices. Another thread may have taken the direction
             // back to TCP, or taken the wakeup that said that no more wakeups will come.
-            State::Asleep if world.is_back(self.host) || world.is_left(self.host) => Ready::Now,
-            State::Asleep if !world.is_woken(self.host, WaitFor::Room, false) => Ready::No,
-            State::AsleepOnTcp if !world.pipes[self.host].borrow().is_writable() => Ready::No,
+            State::Asleep if connection.is_back(self.host) || connection.is_left(self.host) => {
+                Ready::Now
+            }
+            State::Asleep if !connection.is_woken(self.host, WaitFor::Room, false) => Ready::No,
+            State::AsleepOnTcp if !connection.pipes[self.host].borrow().is_writable() => Ready::No,
             _ => Ready::Now,
         }
     }
 
-    pub fn step(&mut self, world: &World) {
-        let host = &world.hosts[self.host];
+    pub fn step<E: Endpoint>(&mut self, connection: &Connection<E>) {
+        let host = &connection.hosts[self.host];
         if host.is_gone() {
             return;
         }
         match self.state {
             State::Choose => {
                 let left = self.total - host.accepted.get();
-                self.rest = world.size().min(usize::try_from(left).expect("it fits"));
+                self.rest = connection.size().min(usize::try_from(left).expect("it fits"));
                 self.state = if left == 0 { State::Shut } else { State::Try };
             }
-            State::Try => self.attempt(world),
-            State::Arm => self.arm(world),
-            State::Look => self.look(world),
+            State::Try => self.attempt(connection),
+            State::Arm => self.arm(connection),
+            State::Look => self.look(connection),
             State::Asleep | State::Nap => {
-                world.set_peer(self.host, WaitFor::Room, true);
-                self.wake(world);
+                connection.set_peer(self.host, WaitFor::Room, true);
+                self.wake(connection);
             }
             State::AsleepOnTcp => self.state = State::Try,
-            State::Shut => self.shut(world),
+            State::Shut => self.shut(connection),
             State::Over => {}
         }
     }
 
-    fn must_listen_first(&self, world: &World) -> bool {
-        let (host, other) = (&world.hosts[self.host], &world.hosts[1 - self.host]);
-        let heard_all = host.got.get() == world.plan.totals[1 - self.host];
+    fn must_listen_first<E: Endpoint>(&self, connection: &Connection<E>) -> bool {
+        let (host, other) = (&connection.hosts[self.host], &connection.hosts[1 - self.host]);
+        let heard_all = host.got.get() == connection.plan.totals[1 - self.host];
         // A program that was told of a reset does not wait for more.
-        let was_reset = world.plan.network.is_some() && host.common.peer() == Peer::Reset;
-        world.plan.answers == Some(self.host) && !heard_all && !other.is_gone() && !was_reset
+        let was_reset = connection.plan.network.is_some() && host.common.peer() == Peer::Reset;
+        connection.plan.answers == Some(self.host) && !heard_all && !other.is_gone() && !was_reset
     }
 
     fn next(&self) -> State {
         if self.rest == 0 { State::Choose } else { State::Try }
     }
 
-    fn attempt(&mut self, world: &World) {
-        world.decide(self.host);
-        let host = &world.hosts[self.host];
+    fn attempt<E: Endpoint>(&mut self, connection: &Connection<E>) {
+        connection.decide(self.host);
+        let host = &connection.hosts[self.host];
         let start = host.accepted.get();
         host.offered.set(host.offered.get().max(start + self.rest as u64));
-        let attempt = self.try_send(world);
+        let attempt = self.try_send(connection);
         if host.is_gone() {
             return;
         }
@@ -108,44 +110,44 @@ impl Writer {
             Some(Attempt::Moved(bytes)) => {
                 host.accepted.set(start + bytes as u64);
                 self.rest -= bytes;
-                world.moved();
+                connection.moved();
                 self.next()
             }
             Some(Attempt::WouldBlock) => State::Arm,
             Some(Attempt::Broken) => {
-                world.check_reset(self.host, false);
+                connection.check_reset(self.host, false);
                 State::Over
             }
         };
     }
 
     /// `None` if another thread holds a lock.
-    fn try_send(&mut self, world: &World) -> Option<Attempt> {
-        let host = &world.hosts[self.host];
+    fn try_send<E: Endpoint>(&mut self, connection: &Connection<E>) -> Option<Attempt> {
+        let host = &connection.hosts[self.host];
         let mut send = host.send.try_borrow_mut().ok()?;
         let start = host.accepted.get();
         let bytes: Vec<u8> =
             (0..self.rest as u64).map(|index| pattern(self.host, start + index)).collect();
-        let lane = world.lane(self.host);
+        let lane = connection.lane(self.host);
         if host.has_lane() {
-            let may_write = self.leave(world, &mut send);
-            if !may_write && world.plan.network.is_some() && !send.is_shut() {
+            let may_write = self.leave(connection, &mut send);
+            if !may_write && connection.plan.network.is_some() && !send.is_shut() {
                 return Some(Attempt::WouldBlock);
             }
         }
         if host.is_gone() {
             return None;
         }
-        if host.has_lane() && world.plan.network.is_some() {
-            let mut sending = world.sending(self.host, &mut send, &lane);
+        if host.has_lane() && connection.plan.network.is_some() {
+            let mut sending = connection.sending(self.host, &mut send, &lane);
             sending.leave_if_over();
             if !sending.push() {
                 return Some(Attempt::WouldBlock);
             }
         }
         if !host.has_lane() || !send.switch(&lane, host.side) {
-            let arrives = world.arrival();
-            let sent = world.pipes[self.host].borrow_mut().send(&bytes, arrives);
+            let arrives = connection.arrival();
+            let sent = connection.pipes[self.host].borrow_mut().send(&bytes, arrives);
             return Some(match sent {
                 None => Attempt::Broken,
                 Some(0) if !bytes.is_empty() => Attempt::WouldBlock,
@@ -156,25 +158,25 @@ impl Writer {
                 }
             });
         }
-        if world.chance(8) && self.looks_dead(world) {
+        if connection.chance(8) && self.looks_dead(connection) {
             return Some(Attempt::Broken);
         }
-        let (head, tail) = bytes.split_at(world.pick(bytes.len() + 1));
-        Some(match send.write(&lane, &[head, tail], world.plan.limits) {
+        let (head, tail) = bytes.split_at(connection.pick(bytes.len() + 1));
+        Some(match send.write(&lane, &[head, tail], connection.plan.limits) {
             Ok(written) => {
                 if written.ring {
-                    world.sending(self.host, &mut send, &lane).ring();
+                    connection.sending(self.host, &mut send, &lane).ring();
                 }
                 Attempt::Moved(written.bytes)
             }
             Err(WriteError::Full) if !SendSide::peer_can_ring(&lane) => {
-                world.leave(self.host, &mut send, Leave::ForNow);
+                connection.leave(self.host, &mut send, Leave::ForNow);
                 Attempt::Again
             }
-            Err(WriteError::Full) if !world.sending(self.host, &mut send, &lane).is_gone() => {
+            Err(WriteError::Full) if !connection.sending(self.host, &mut send, &lane).is_gone() => {
                 Attempt::WouldBlock
             }
-            Err(_) if world.plan.network.is_some() && lane.is_over() && !send.is_shut() => {
+            Err(_) if connection.plan.network.is_some() && lane.is_over() && !send.is_shut() => {
                 Attempt::Again
             }
             Err(_) => Attempt::Broken,
@@ -183,34 +185,34 @@ impl Writer {
 
     /// Goes back to TCP if the plan or the peer wants it. False if it is wanted for good, and the
     /// direction cannot go yet. A writer that went on would put off the moment.
-    fn leave(&self, world: &World, send: &mut SendSide) -> bool {
-        let plan = &world.plan;
-        let lane = world.lane(self.host);
-        let for_good = plan.leaves_at[self.host].is_some_and(|at| world.steps.get() >= at);
-        let for_now = plan.leaves_every[self.host].is_some_and(|every| world.chance(every));
+    fn leave<E: Endpoint>(&self, connection: &Connection<E>, send: &mut SendSide) -> bool {
+        let plan = &connection.plan;
+        let lane = connection.lane(self.host);
+        let for_good = plan.leaves_at[self.host].is_some_and(|at| connection.steps.get() >= at);
+        let for_now = plan.leaves_every[self.host].is_some_and(|every| connection.chance(every));
         if for_good && !send.is_back_for_good() {
-            world.leave(self.host, send, Leave::ForGood);
+            connection.leave(self.host, send, Leave::ForGood);
             return !send.on_lane() || lane.is_over();
         } else if let Some(how) = send.leave_to_follow(&lane) {
-            world.leave(self.host, send, how);
+            connection.leave(self.host, send, how);
             return !send.on_lane() || lane.is_over();
         } else if for_now && send.on_lane() {
-            world.leave(self.host, send, Leave::ForNow);
+            connection.leave(self.host, send, Leave::ForNow);
         }
         true
     }
 
     /// Asks the kernel whether the peer was killed.
-    fn looks_dead(&self, world: &World) -> bool {
-        world.set_peer(self.host, WaitFor::Room, true);
-        let lane = world.lane(self.host);
+    fn looks_dead<E: Endpoint>(&self, connection: &Connection<E>) -> bool {
+        connection.set_peer(self.host, WaitFor::Room, true);
+        let lane = connection.lane(self.host);
         let said_goodbye = ReceiveSide::peer_closed(&lane).is_some();
-        let is_gone = world.hosts[self.host].common.peer() != Peer::Alive;
+        let is_gone = connection.hosts[self.host].common.peer() != Peer::Alive;
         is_gone && ReceiveSide::end_is_visible(&lane) && !said_goodbye
     }
 
-    fn arm(&mut self, world: &World) {
-        let host = &world.hosts[self.host];
+    fn arm<E: Endpoint>(&mut self, connection: &Connection<E>) {
+        let host = &connection.hosts[self.host];
         let Ok(send) = host.send.try_borrow_mut() else { return };
         if !send.on_lane() {
             self.state = State::AsleepOnTcp;
@@ -223,38 +225,38 @@ impl Writer {
             return;
         }
         host.common.begin_sleep(WaitFor::Room);
-        world.forget_ring(self.host, WaitFor::Room);
+        connection.forget_ring(self.host, WaitFor::Room);
         self.stale =
-            world.receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Room));
+            connection.receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Room));
         self.state = State::Look;
     }
 
-    fn look(&mut self, world: &World) {
-        let host = &world.hosts[self.host];
+    fn look<E: Endpoint>(&mut self, connection: &Connection<E>) {
+        let host = &connection.hosts[self.host];
         let Ok(mut send) = host.send.try_borrow_mut() else { return };
         if !host.has_lane() {
             drop(send);
-            return self.wake(world);
+            return self.wake(connection);
         }
-        let lane = world.lane(self.host);
+        let lane = connection.lane(self.host);
         lane.settle();
         if send.writable(&lane) || !SendSide::peer_can_ring(&lane) {
             drop(send);
-            return self.wake(world);
+            return self.wake(connection);
         }
         drop(send);
-        if world.may_follow(self.host) {
-            return self.wake(world);
+        if connection.may_follow(self.host) {
+            return self.wake(connection);
         }
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         if !host.has_lane() {
             drop(receive);
-            return self.wake(world);
+            return self.wake(connection);
         }
         let stale = self.stale;
-        self.state = world.receive(self.host, &mut receive, |receiving| {
+        self.state = connection.receive(self.host, &mut receive, |receiving| {
             receiving.origin();
-            if receiving.state.has_data(&lane) && world.plan.network.is_none() {
+            if receiving.state.has_data(&lane) && connection.plan.network.is_none() {
                 State::Nap
             } else if receiving.drain(stale, false) {
                 State::Asleep
@@ -264,12 +266,12 @@ impl Writer {
         });
     }
 
-    fn wake(&mut self, world: &World) {
-        let host = &world.hosts[self.host];
+    fn wake<E: Endpoint>(&mut self, connection: &Connection<E>) {
+        let host = &connection.hosts[self.host];
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         host.common.end_sleep(WaitFor::Room);
         if host.has_lane() {
-            world.receive(self.host, &mut receive, |receiving| {
+            connection.receive(self.host, &mut receive, |receiving| {
                 receiving.stop_waiting(WaitFor::Room, false);
             });
         }
@@ -277,28 +279,28 @@ impl Writer {
     }
 
     /// Ends the direction, after everything was written.
-    fn shut(&mut self, world: &World) {
-        let host = &world.hosts[self.host];
+    fn shut<E: Endpoint>(&mut self, connection: &Connection<E>) {
+        let host = &connection.hosts[self.host];
         let Ok(mut send) = host.send.try_borrow_mut() else { return };
         if host.phase.get() == Phase::Deciding {
             return;
         }
         let told = if host.has_lane() {
-            let lane = world.lane(self.host);
-            world.sending(self.host, &mut send, &lane).shut()
+            let lane = connection.lane(self.host);
+            connection.sending(self.host, &mut send, &lane).shut()
         } else {
             host.phase.stay();
-            world.decline(self.host);
+            connection.decline(self.host);
             false
         };
         if host.is_gone() {
             return;
         }
         if !told {
-            let arrives = world.arrival();
-            world.pipes[self.host].borrow_mut().finish(arrives);
+            let arrives = connection.arrival();
+            connection.pipes[self.host].borrow_mut().finish(arrives);
         }
-        world.moved();
+        connection.moved();
         self.state = State::Over;
     }
 }

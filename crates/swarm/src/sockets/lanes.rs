@@ -1,14 +1,14 @@
 //! The ways in which an end gets a lane, leaves it, and gives it back.
 
-use weft_fabric::{Carry, WaitFor, Wake};
+use weft_fabric::{Carry, Endpoint, WaitFor, Wake};
 use weft_socket::{Followed, Leave, Phase, SendSide, prepare};
 
-use crate::world::World;
+use super::connection::Connection;
 
 /// Number of lanes that a connection has at most, one after another.
 pub const LANES: usize = 4;
 
-impl World {
+impl<E: Endpoint> Connection<E> {
     /// Threads call it before input and output. It puts the lane in place when the plan says so.
     pub fn decide(&self, number: usize) {
         let host = &self.hosts[number];
@@ -37,7 +37,7 @@ impl World {
             return;
         }
         prepare(&lane, host.side);
-        if self.plan.faults.attach_without_arming {
+        if self.plan.mistakes.attach_without_arming {
             lane.disarm(WaitFor::Data);
         }
         host.phase.decide(Phase::Laned);
@@ -77,7 +77,7 @@ impl World {
         let lane = self.lane(number);
         let mut receiving = self.receiving(number, &mut receive, &lane);
         let mut sending = self.sending(number, &mut send, &lane);
-        let is_early = self.plan.faults.forget_too_early
+        let is_early = self.plan.mistakes.forget_too_early
             && sending.state.has_given_back()
             && !receiving.state.on_lane();
         let is_done = sending.is_given_back(&mut receiving) || is_early;
@@ -107,7 +107,7 @@ impl World {
         let is_through = self.sending(number, &mut send, &lane).push();
         let may_leave = match followed {
             Followed::Yes => is_through,
-            Followed::Never if !self.plan.faults.leave_lane_at_end => return true,
+            Followed::Never if !self.plan.mistakes.leave_lane_at_end => return true,
             Followed::Never => *has_ended && !receiving.state.is_broken(),
             Followed::NotYet => false,
         };
@@ -125,7 +125,7 @@ impl World {
     pub fn rescue(&self, number: usize) {
         let host = &self.hosts[number];
         let Ok(mut send) = host.send.try_borrow_mut() else { return };
-        if host.has_lane() && !host.is_gone() && !self.plan.faults.rescue_nobody {
+        if host.has_lane() && !host.is_gone() && !self.plan.mistakes.rescue_nobody {
             let lane = self.lane(number);
             self.sending(number, &mut send, &lane).rescue();
         }
@@ -148,7 +148,7 @@ impl World {
     pub fn leave(&self, number: usize, send: &mut SendSide, how: Leave) {
         let lane = self.lane(number);
         let mut sending = self.sending(number, send, &lane);
-        sending.shadow.silent = self.plan.faults.leave_silently;
+        sending.shadow.silent = self.plan.mistakes.leave_silently;
         if sending.leave(how) && how == Leave::GivingBack {
             self.hosts[number].giving_back.set(true);
         }

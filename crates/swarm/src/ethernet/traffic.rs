@@ -52,19 +52,27 @@ fn pattern(life: u32, number: u64, length: usize) -> &'static [u8] {
 pub struct Seen(BTreeMap<Life, u64>);
 
 impl Seen {
-    /// Checks a packet that `node` got.
-    pub fn check(&mut self, node: u32, packet: &[u8]) {
-        assert!(packet.len() >= FRONT, "a packet of {} bytes", packet.len());
+    /// Checks a packet that `node` got. Returns the life of its sender, and its number.
+    ///
+    /// # Errors
+    /// Text, if it was changed on its way or came out of order.
+    pub fn check(&mut self, node: u32, packet: &[u8]) -> Result<(Life, u64), String> {
+        if packet.len() < FRONT {
+            return Err(format!("a packet of {} bytes at node {node}", packet.len()));
+        }
         let word = |at: usize| packet[at..at + 4].try_into().map(u32::from_le_bytes);
         let sender = word(26).expect("4 bytes");
         let life = word(30).expect("4 bytes");
         let number = u64::from_le_bytes(packet[34..42].try_into().expect("8 bytes"));
-        let to = (packet[12] != 0xff).then_some(node);
-        let due = self::packet((sender, life), to, number, packet.len() - FRONT);
         let from = format!("packet {number} of node {sender}, life {life}, at node {node}");
-        assert!(packet == due, "{from} was changed on its way");
-        if let Some(last) = self.0.insert((sender, life), number) {
-            assert!(last < number, "{from} came after packet {last}");
+        let length = packet.len() - FRONT;
+        let to = (packet[12] != 0xff).then_some(node);
+        if length > PATTERN_MAX || packet != self::packet((sender, life), to, number, length) {
+            return Err(format!("{from} was changed on its way"));
+        }
+        match self.0.insert((sender, life), number) {
+            Some(last) if last >= number => Err(format!("{from} came after packet {last}")),
+            _ => Ok(((sender, life), number)),
         }
     }
 }

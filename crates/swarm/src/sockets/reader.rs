@@ -1,10 +1,10 @@
 //! The thread that reads, as the driver of the preload library does it.
 
-use weft_fabric::{WaitFor, Wake};
+use weft_fabric::{Endpoint, WaitFor, Wake};
 use weft_socket::{Empty, Leave, Origin, ReadError, StaleWakeups};
 
-use crate::tcp::Received;
-use crate::world::{Ready, World, pattern};
+use super::connection::{Connection, Ready, pattern};
+use super::tcp::Received;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -70,15 +70,15 @@ impl Reader {
         }
     }
 
-    pub fn ready(&self, world: &World) -> Ready {
+    pub fn ready<E: Endpoint>(&self, connection: &Connection<E>) -> Ready {
         match self.state {
             State::Over => Ready::Over,
             // Across a network the record of a peer wakes, too, that goes back to TCP.
             State::Asleep
-                if !world.is_woken(
+                if !connection.is_woken(
                     self.host,
                     WaitFor::Data,
-                    self.is_on_tcp || world.plan.network.is_some(),
+                    self.is_on_tcp || connection.plan.network.is_some(),
                 ) =>
             {
                 Ready::No
@@ -87,16 +87,16 @@ impl Reader {
         }
     }
 
-    pub fn step(&mut self, world: &World) {
-        let host = &world.hosts[self.host];
+    pub fn step<E: Endpoint>(&mut self, connection: &Connection<E>) {
+        let host = &connection.hosts[self.host];
         if host.is_gone() {
             return;
         }
         match self.state {
-            State::Choose if world.plan.reads_slowly[self.host] && !world.chance(24) => {}
+            State::Choose if connection.plan.reads_slowly[self.host] && !connection.chance(24) => {}
             State::Choose => {
-                self.leave(world);
-                if world.plan.leaves_behind[self.host]
+                self.leave(connection);
+                if connection.plan.leaves_behind[self.host]
                     && !self.has_waited
                     && host.has_lane()
                     && host.send.try_borrow().is_ok_and(|send| send.is_back_for_good())
@@ -105,93 +105,94 @@ impl Reader {
                     self.state = State::LeaveBehind;
                     return;
                 }
-                world.maybe_give_back(self.host);
-                self.target = vec![0; world.size().max(1)];
-                self.peek = world.chance(8);
+                connection.maybe_give_back(self.host);
+                self.target = vec![0; connection.size().max(1)];
+                self.peek = connection.chance(8);
                 self.state = State::Try;
             }
             State::LeaveBehind => {
-                if world.leave_behind(self.host, &mut self.has_ended) {
+                if connection.leave_behind(self.host, &mut self.has_ended) {
                     self.state = State::Choose;
                 }
             }
-            State::Try => self.attempt(world),
+            State::Try => self.attempt(connection),
             State::Ring => {
-                if world.ring_for_room(self.host) {
+                if connection.ring_for_room(self.host) {
                     self.state = State::Choose;
                 }
             }
-            State::Arm => self.arm(world),
-            State::Look => self.look(world),
+            State::Arm => self.arm(connection),
+            State::Look => self.look(connection),
             State::Asleep => {
-                world.set_peer(self.host, WaitFor::Data, false);
-                self.wake(world);
+                connection.set_peer(self.host, WaitFor::Data, false);
+                self.wake(connection);
             }
             State::Over => {}
         }
     }
 
     /// Goes back to TCP for good when the plan says so, also while the program writes nothing.
-    fn leave(&self, world: &World) {
-        let host = &world.hosts[self.host];
-        let due = world.plan.leaves_at[self.host].is_some_and(|at| world.steps.get() >= at);
+    fn leave<E: Endpoint>(&self, connection: &Connection<E>) {
+        let host = &connection.hosts[self.host];
+        let due =
+            connection.plan.leaves_at[self.host].is_some_and(|at| connection.steps.get() >= at);
         if due
             && host.has_lane()
             && let Ok(mut send) = host.send.try_borrow_mut()
             && !send.is_back_for_good()
             && !send.is_shut()
         {
-            if world.chance(2)
+            if connection.chance(2)
                 && let Ok(mut receive) = host.receive.try_borrow_mut()
             {
                 host.has_requested_resend.set(true);
-                world.receive(self.host, &mut receive, |receiving| {
+                connection.receive(self.host, &mut receive, |receiving| {
                     receiving.origin();
                     receiving.state.request_resend(receiving.lane);
                 });
             }
-            world.leave(self.host, &mut send, Leave::ForGood);
+            connection.leave(self.host, &mut send, Leave::ForGood);
         }
     }
 
-    fn attempt(&mut self, world: &World) {
-        world.decide(self.host);
-        let host = &world.hosts[self.host];
+    fn attempt<E: Endpoint>(&mut self, connection: &Connection<E>) {
+        connection.decide(self.host);
+        let host = &connection.hosts[self.host];
         if host.has_lane()
             && let Ok(mut send) = host.send.try_borrow_mut()
-            && let Some(how) = send.leave_to_follow(&world.lane(self.host))
+            && let Some(how) = send.leave_to_follow(&connection.lane(self.host))
         {
-            world.leave(self.host, &mut send, how);
+            connection.leave(self.host, &mut send, how);
         }
-        world.rescue(self.host);
-        let attempt = self.try_receive(world);
+        connection.rescue(self.host);
+        let attempt = self.try_receive(connection);
         if host.is_gone() {
             return;
         }
         self.state = match attempt {
             None | Some(Attempt::Again) => State::Try,
             Some(Attempt::Moved(bytes, ring)) => {
-                self.check(world, bytes);
+                self.check(connection, bytes);
                 if ring { State::Ring } else { State::Choose }
             }
             Some(Attempt::WouldBlock) => State::Arm,
             Some(Attempt::End) => {
-                world.check_end(self.host);
+                connection.check_end(self.host);
                 State::Over
             }
             Some(Attempt::Reset) => {
-                world.check_reset(self.host, true);
+                connection.check_reset(self.host, true);
                 State::Over
             }
         };
     }
 
     /// `None` if another thread holds a lock.
-    fn try_receive(&mut self, world: &World) -> Option<Attempt> {
-        let host = &world.hosts[self.host];
+    fn try_receive<E: Endpoint>(&mut self, connection: &Connection<E>) -> Option<Attempt> {
+        let host = &connection.hosts[self.host];
         let mut receive = host.receive.try_borrow_mut().ok()?;
         if !host.has_lane() {
-            let attempt = self.receive_tcp(world, usize::MAX);
+            let attempt = self.receive_tcp(connection, usize::MAX);
             if let Attempt::Moved(bytes, _) = attempt
                 && !self.peek
             {
@@ -200,25 +201,26 @@ impl Reader {
             }
             return Some(attempt);
         }
-        let lane = world.lane(self.host);
-        match world.origin(self.host, &mut receive) {
+        let lane = connection.lane(self.host);
+        match connection.origin(self.host, &mut receive) {
             Origin::Lane => {}
             origin => {
                 let attempt = match origin {
                     Origin::Tcp { at_most } => {
                         let most = at_most.unwrap_or(u64::MAX);
                         let limit = usize::try_from(most).expect("64 bits");
-                        self.receive_tcp_beside_lane(world, &mut receive, limit)
+                        self.receive_tcp_beside_lane(connection, &mut receive, limit)
                     }
-                    _ => self.receive_tcp(world, 0),
+                    _ => self.receive_tcp(connection, 0),
                 };
                 let is_end = matches!(attempt, Attempt::End | Attempt::Reset);
-                let tells = matches!(origin, Origin::Tcp { .. }) || world.plan.network.is_some();
-                if !is_end || !tells || world.plan.faults.believe_kernel {
+                let tells =
+                    matches!(origin, Origin::Tcp { .. }) || connection.plan.network.is_some();
+                if !is_end || !tells || connection.plan.mistakes.believe_kernel {
                     return Some(attempt);
                 }
-                world.set_peer(self.host, WaitFor::Data, false);
-                let met = world
+                connection.set_peer(self.host, WaitFor::Data, false);
+                let met = connection
                     .receive(self.host, &mut receive, |receiving| receiving.after_end_of_tcp());
                 return Some(match met {
                     Empty::PeerDied => attempt,
@@ -237,7 +239,9 @@ impl Reader {
             ReadError::Reset => Attempt::Reset,
             ReadError::Return => Attempt::Again,
             ReadError::Empty => {
-                match world.receive(self.host, &mut receive, |receiving| receiving.found_empty()) {
+                match connection
+                    .receive(self.host, &mut receive, |receiving| receiving.found_empty())
+                {
                     Empty::Wait => Attempt::WouldBlock,
                     Empty::LookAgain => Attempt::Again,
                     Empty::Broken => Attempt::Reset,
@@ -252,34 +256,35 @@ impl Reader {
 
     /// Takes the data and leaves wakeups to the threads that wait for them. It first looks how many
     /// of the bytes are data.
-    fn receive_tcp_beside_lane(
+    fn receive_tcp_beside_lane<E: Endpoint>(
         &mut self,
-        world: &World,
+        connection: &Connection<E>,
         receive: &mut weft_socket::ReceiveSide,
         limit: usize,
     ) -> Attempt {
-        let lane = world.lane(self.host);
+        let lane = connection.lane(self.host);
         let peeks = self.peek;
         self.peek = true;
         // The peer may cross and ring at this moment.
-        (0..8).for_each(|_| world.meanwhile());
-        let seen = self.receive_tcp(world, limit);
+        (0..8).for_each(|_| connection.meanwhile());
+        let seen = self.receive_tcp(connection, limit);
         self.peek = peeks;
         let Attempt::Moved(bytes, _) = seen else { return seen };
         let knows_no_records =
-            world.plan.network.is_none() || world.plan.faults.take_record_for_data;
+            connection.plan.network.is_none() || connection.plan.mistakes.take_record_for_data;
         let data = if knows_no_records {
             Some(receive.data_of(&lane, bytes))
         } else {
-            world.receive(self.host, receive, |receiving| receiving.data_of(bytes))
+            connection.receive(self.host, receive, |receiving| receiving.data_of(bytes))
         };
         // The host was killed meanwhile, or only wakeups lie there.
-        let Some(data) = data.filter(|data| !world.hosts[self.host].is_gone() && *data > 0) else {
+        let Some(data) = data.filter(|data| !connection.hosts[self.host].is_gone() && *data > 0)
+        else {
             return Attempt::Again;
         };
         if !peeks {
-            let mut pipe = world.pipes[1 - self.host].borrow_mut();
-            let taken = pipe.receive(data, false, world.now());
+            let mut pipe = connection.pipes[1 - self.host].borrow_mut();
+            let taken = pipe.receive(data, false, connection.now());
             assert!(matches!(taken, Received::Bytes(bytes) if bytes.len() == data));
             receive.begin_tcp();
             receive.took_tcp(data);
@@ -287,10 +292,10 @@ impl Reader {
         Attempt::Moved(data, false)
     }
 
-    fn receive_tcp(&mut self, world: &World, limit: usize) -> Attempt {
-        let mut pipe = world.pipes[1 - self.host].borrow_mut();
+    fn receive_tcp<E: Endpoint>(&mut self, connection: &Connection<E>, limit: usize) -> Attempt {
+        let mut pipe = connection.pipes[1 - self.host].borrow_mut();
         let maximum = self.target.len().min(limit);
-        match pipe.receive(maximum, self.peek, world.now()) {
+        match pipe.receive(maximum, self.peek, connection.now()) {
             Received::Bytes(bytes) => {
                 self.target[..bytes.len()].copy_from_slice(&bytes);
                 Attempt::Moved(bytes.len(), false)
@@ -302,74 +307,75 @@ impl Reader {
     }
 
     /// Checks that the bytes that arrived are those that were sent.
-    fn check(&mut self, world: &World, bytes: usize) {
-        let host = &world.hosts[self.host];
+    fn check<E: Endpoint>(&mut self, connection: &Connection<E>, bytes: usize) {
+        let host = &connection.hosts[self.host];
         let start = host.got.get();
-        assert!(bytes >= 1, "nothing was moved: {}", world.describe());
+        assert!(bytes >= 1, "nothing was moved: {}", connection.describe());
         for (index, byte) in self.target[..bytes].iter().enumerate() {
             let expected = pattern(1 - self.host, start + index as u64);
             if *byte != expected {
                 let at = start + index as u64;
-                panic!("byte {at}: {byte} for {expected} {}", world.describe());
+                panic!("byte {at}: {byte} for {expected} {}", connection.describe());
             }
         }
         let end = start + bytes as u64;
-        let offered = world.hosts[1 - self.host].offered.get();
-        assert!(end <= offered, "bytes that were never sent: {}", world.describe());
+        let offered = connection.hosts[1 - self.host].offered.get();
+        assert!(end <= offered, "bytes that were never sent: {}", connection.describe());
         if !self.peek {
             host.got.set(end);
-            world.moved();
+            connection.moved();
         }
         self.wakes = 0;
     }
 
-    fn arm(&mut self, world: &World) {
-        let host = &world.hosts[self.host];
+    fn arm<E: Endpoint>(&mut self, connection: &Connection<E>) {
+        let host = &connection.hosts[self.host];
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         host.common.begin_sleep(WaitFor::Data);
-        world.forget_ring(self.host, WaitFor::Data);
+        connection.forget_ring(self.host, WaitFor::Data);
         if host.has_lane() {
-            self.stale =
-                world.receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Data));
+            self.stale = connection
+                .receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Data));
         }
         drop(receive);
         self.state = State::Look;
     }
 
-    fn look(&mut self, world: &World) {
-        let host = &world.hosts[self.host];
+    fn look<E: Endpoint>(&mut self, connection: &Connection<E>) {
+        let host = &connection.hosts[self.host];
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         if host.has_lane() {
-            world.lane(self.host).settle();
+            connection.lane(self.host).settle();
             let stale = self.stale;
-            let sleeps = world.receive(self.host, &mut receive, |receiving| {
+            let sleeps = connection.receive(self.host, &mut receive, |receiving| {
                 receiving.readable(false) != Some(true) && receiving.drain(stale, false)
             });
-            self.is_on_tcp = world.origin(self.host, &mut receive) != Origin::Lane;
+            self.is_on_tcp = connection.origin(self.host, &mut receive) != Origin::Lane;
             // The end that the kernel told may have become the end of all since the last look.
             let ends = self.is_on_tcp
-                && world.has_heard(self.host, WaitFor::Data)
-                && world.receive(self.host, &mut receive, |receiving| receiving.after_end_of_tcp())
+                && connection.has_heard(self.host, WaitFor::Data)
+                && connection
+                    .receive(self.host, &mut receive, |receiving| receiving.after_end_of_tcp())
                     != Empty::Wait;
-            if !sleeps || ends || world.may_follow(self.host) {
+            if !sleeps || ends || connection.may_follow(self.host) {
                 drop(receive);
-                return self.wake(world);
+                return self.wake(connection);
             }
         }
         self.state = State::Asleep;
     }
 
-    fn wake(&mut self, world: &World) {
-        let host = &world.hosts[self.host];
+    fn wake<E: Endpoint>(&mut self, connection: &Connection<E>) {
+        let host = &connection.hosts[self.host];
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         host.common.end_sleep(WaitFor::Data);
         if host.has_lane() {
-            world.receive(self.host, &mut receive, |receiving| {
+            connection.receive(self.host, &mut receive, |receiving| {
                 receiving.stop_waiting(WaitFor::Data, false);
             });
         }
         self.wakes += 1;
-        assert!(self.wakes < WAKES_MAX, "a reader spins: {}", world.describe());
+        assert!(self.wakes < WAKES_MAX, "a reader spins: {}", connection.describe());
         self.state = State::Try;
     }
 }
