@@ -56,7 +56,7 @@ fn over(plan: &Plan, sim: &SimWorld) -> Lanes<SimEndpoint> {
         opening = match opening.poll().expect("nobody misbehaves") {
             Opened::NotYet(opening) => opening,
             Opened::All(ends) => return Lanes::Network(ends),
-            Opened::Refused => panic!("a lane is refused"),
+            Opened::Refused(why) => panic!("a lane is refused: {why:?}"),
         };
     }
 }

@@ -22,6 +22,7 @@ mod writer;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use weft_fabric::{Endpoint, EndpointAddress, Region, Register};
+use weft_lane::Refusal;
 
 use self::connection::Connection;
 use self::opening::{Lanes, Opened, Opening};
@@ -113,7 +114,13 @@ impl<E: Endpoint> Pair<E> {
                         let lanes = Lanes::Network(ends);
                         State::Open(Box::new(Connection::new(plan, &stage.world, lanes)))
                     }
-                    Opened::Refused => State::Over,
+                    Opened::Refused(why) => {
+                        // A program that is killed takes its opening with it.
+                        if why == Refusal::PeerDown {
+                            stage.check_unreachable(self.hosts[0], self.hosts[1])?;
+                        }
+                        State::Over
+                    }
                 };
             }
             State::Open(connection) => {

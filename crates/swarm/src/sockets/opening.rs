@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use weft_fabric::{Blocking, Endpoint};
-use weft_lane::{Carrier, EndpointLane, Layout, Settings, Told};
+use weft_lane::{Carrier, EndpointLane, Layout, Refusal, Settings, Told};
 use weft_memory::CopyMode;
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 
@@ -38,8 +38,8 @@ pub struct Opening<E: Endpoint> {
 pub enum Opened<E: Endpoint> {
     NotYet(Opening<E>),
     All(Ends<E>),
-    /// There will be none: the two do not reach each other.
-    Refused,
+    /// There will be none.
+    Refused(Refusal),
 }
 
 /// Lanes of shared memory.
@@ -90,7 +90,7 @@ impl<E: Endpoint> Opening<E> {
                 match told {
                     Told::Offered(offer) => drop(carrier.accept(offer)),
                     Told::Opened { token, lane } => ends.push((token, lane)),
-                    Told::Refused { .. } => return Ok(Opened::Refused),
+                    Told::Refused { why, .. } => return Ok(Opened::Refused(why)),
                     Told::Rung(..) => {}
                     Told::Misbehaved { how, .. } => return Err(format!("told that {how}")),
                 }
