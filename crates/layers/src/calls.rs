@@ -11,7 +11,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weft_fabric::{Access, Completion, Event, Group, Issued, OperationError, Revoked};
+use weft_fabric::{
+    Access, Completion, EndpointAddress, Event, Group, Issued, OperationError, Revoked,
+};
 use weft_memory::Memory;
 
 /// The first number of the layer.
@@ -40,6 +42,8 @@ pub(crate) struct Granted {
 pub(crate) enum Kind {
     /// Its end is told as it is.
     Plain,
+    /// It connects to an endpoint of the own node, by memory or, if that has none, by the port.
+    Connect(EndpointAddress),
     /// It connects to a peer by the port: the handle gets its highest bit.
     Meet,
     /// It grants a key, which is good at the port, too.

@@ -16,7 +16,7 @@ use weft_transport_ofi::nic::Nic;
 use weft_transport_ofi::{Cards, OfiEndpoint, OfiRegion};
 use weft_transport_shm::{ShmEndpoint, ShmRegion};
 
-use crate::calls::{Calls, Granted, Half, Kind};
+use crate::calls::{Calls, Granted, Half, Kind, Over};
 use crate::port::{Door, Files, State};
 use crate::progress::Turns;
 use crate::region::{self, LayeredRegion, Mark};
@@ -85,8 +85,24 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
 
     /// The end of a call, if it has ended at once.
     pub(crate) fn result_of(&mut self, number: u64) -> Result<Issued, OperationError> {
-        let Some(over) = self.calls.take_over(number) else { return Ok(Issued::Pending) };
+        let over = self.calls.take_over(number).and_then(|over| self.go_on(over));
+        let Some(over) = over else { return Ok(Issued::Pending) };
         self.end_of(over).1.map(Issued::Done)
+    }
+
+    /// Has a connect to an endpoint that shares no memory go on by the port; `None` while it does.
+    pub(crate) fn go_on(&mut self, over: Over) -> Option<Over> {
+        let Kind::Connect(to) = over.kind else { return Some(over) };
+        let error = OperationError::Connect(ConnectError::NetworkAlone(to));
+        if over.result != Err(error) {
+            return Some(over);
+        }
+        let result = match self.connect_far(to, over.context) {
+            Ok(Issued::Pending) => return None,
+            Ok(Issued::Done(value)) => Ok(value),
+            Err(error) => Err(error),
+        };
+        Some(Over { result, ..over })
     }
 
     /// Follows a call of the endpoint in shared memory.
@@ -110,10 +126,16 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
     fn do_connect(&mut self, to: EndpointAddress, context: u64) -> Result<Issued, OperationError> {
         self.count_peers();
         if !to.is_exact() || to.node == self.near.address().node {
-            return self.follow(context, |near, number| {
-                near.connect(to, number).map_err(OperationError::Connect)
-            });
+            let number = self.calls.begin(context, Kind::Connect(to));
+            let issued = self.near.connect(to, number).map_err(OperationError::Connect);
+            self.calls.issued(number, Half::Near, issued);
+            return self.result_of(number);
         }
+        self.connect_far(to, context)
+    }
+
+    /// Connects by the port.
+    fn connect_far(&mut self, to: EndpointAddress, context: u64) -> Result<Issued, OperationError> {
         if self.calls.is_full() {
             let reason = "too many calls wait for their end; poll first".to_owned();
             return Err(OperationError::Connect(ConnectError::Broker { reason }));
