@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use weft_e2e::etcd::certificates;
 use weft_e2e::host::key;
 use weft_e2e::{Case, Etcd, Host, Node, Outcome, suite};
@@ -89,6 +89,21 @@ fn members_die() -> Outcome {
     assert_mesh(&[&a, &b, &c, &d, &e]);
     assert_eq!(a.await_state("e", "up").0, Some(4));
     await_etcd(&a, "up");
+    // An expulsion is told when etcd has it, also by a daemon that did not found the fabric.
+    etcd.start_member(0)?;
+    let expel = |number| b.node.start(b.node.weft(["fabric", "expel", number])).wait(LIMIT);
+    let _ = expel("4").success();
+    let content = etcd.content();
+    let table = content.iter().find(|(key, _)| key == "/weft/weft/table");
+    let table: Value = serde_json::from_str(&table.expect("it is there").1).expect("JSON");
+    assert_eq!(table["members"][4]["is_expelled"], true, "{table}");
+    assert_eq!(b.state_of("e").expect("it is there").0, "refused");
+    // Etcd goes away under one that waits.
+    etcd.kill_member(0);
+    etcd.kill_member(2);
+    let refused = expel("2");
+    let is_told = refused.stderr.contains("etcd has not taken the expulsion of node 2");
+    assert!(!refused.status.success() && is_told, "{}", refused.report());
     Ok(())
 }
 
