@@ -69,6 +69,7 @@ fn define(text: &mut String, row: &Row, function: &Function) {
         writeln!(
             text,
             "#[unsafe(no_mangle)]\npub unsafe extern \"C\" fn {name}({parameters}){result} {{\n    \
+             // SAFETY: the caller keeps the rules of the specification for this call.\n    \
              unsafe {{ {body} }}\n}}"
         )
         .expect("a string takes all text");
