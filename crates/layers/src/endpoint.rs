@@ -5,10 +5,11 @@ use std::fmt;
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Armed, Atomic, Audience, Capabilities, ConnectError, Endpoint, EndpointAddress, Event,
-    GrantError, Group, GroupError, HostMemory, InviteError, Issued, LocalRange, LockRequest,
-    MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register, RegisterError,
-    RemoteKey, SendError, Signal, Source, Target, Ticket, Waited, WindowError,
+    Access, Armed, Atomic, AtomicOperation, Audience, Capabilities, ConnectError, Endpoint,
+    EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
+    LocalRange, LockRequest, MessageHeader, Notify, Operation, OperationError, PartitionId, Peer,
+    Reach, Register, RegisterError, RemoteKey, Report, SendError, Signal, Source, Target, Ticket,
+    Waited, Width, WindowError,
 };
 use weft_memory::Memory;
 use weft_sync::AdaptiveWait;
@@ -226,15 +227,20 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
         far.put(to, source, target, operation)
     }
 
+    /// Takes the operation in parts: an argument in memory would keep a caller with a constant
+    /// operation from compiling to one instruction where the peer is near.
     #[inline(never)]
     fn atomic_far(
         &mut self,
         to: Peer,
         target: Target,
-        atomic: Atomic,
-        operation: Operation,
+        (kind, width): (AtomicOperation, Width),
+        (operand, compare): (u64, u64),
+        (context, notify): (u64, Notify),
+        (report, more, fetches): (Report, bool, bool),
     ) -> Result<Issued, OperationError> {
-        self.far()?.atomic(to, target, atomic, operation)
+        let atomic = Atomic { operation: kind, width, operand, compare, fetches };
+        self.far()?.atomic(to, target, atomic, Operation { context, notify, report, more })
     }
 
     /// Whether a port may be opened yet, or is being opened.
@@ -549,7 +555,12 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
     ) -> Result<Issued, OperationError> {
         match way(to) {
             Way::Near(to) => self.near.atomic(to, target, atomic, operation),
-            Way::Far(to) => self.atomic_far(to, target, atomic, operation),
+            Way::Far(to) => {
+                let Operation { context, notify, report, more } = operation;
+                let Atomic { operation: kind, width, operand, compare, fetches } = atomic;
+                let (values, told) = ((operand, compare), (report, more, fetches));
+                self.atomic_far(to, target, (kind, width), values, (context, notify), told)
+            }
         }
     }
 
@@ -637,7 +648,7 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         if self.is_near_alone() {
             self.near.poll(budget, sink)

@@ -90,9 +90,9 @@ fn translated(event: Event<'_>) -> Event<'_> {
 
 impl<C: Cards + 'static> LayeredEndpoint<C> {
     /// Whether the memory has all that there is.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_near_alone(&self) -> bool {
-        self.door.is_quiet() && self.calls.is_empty() && !self.near.port_is_wanted()
+        !self.calls.is_busy() && !self.near.port_is_wanted()
     }
 
     #[inline(never)]
