@@ -129,8 +129,7 @@ class Run:
         for guest, seeds in ((first, ""), (second, f"--fabric-seeds {first.address}:7700")):
             guest.run(f"umask 077; echo '{key}' >/tmp/key", STEP_S)
             options = f"--fabric-key /tmp/key --fabric-listen {guest.address}:7700 {seeds}"
-            daemon = f"{self.weft} daemon --node {guest.name.replace(' ', '')} {options}"
-            self.serve(guest, "daemon", daemon, "grep -q 'ready at' /tmp/daemon.told")
+            self.serve(guest, "daemon", f"{self.weft} daemon {options}", "grep -q 'ready at' /tmp/daemon.told")
         up = f"""{self.weft} fabric nodes --json | grep -q '"up"'"""
         for guest in (first, second):
             guest.run(f"until {up}; do sleep 1; done", STEP_S)
