@@ -58,6 +58,8 @@ fn main() -> ExitCode {
         a_call_before_the_start_is_told,
         information_is_printed_by_one_pe,
         another_launcher_starts_the_program,
+        a_launcher_with_pmix_starts_the_program,
+        a_launcher_with_pmix_that_is_gone_is_told,
         the_address_sanitizer_finds_nothing,
         a_profiler_is_called_once_for_each_call,
     ];
@@ -275,6 +277,38 @@ fn another_launcher_starts_the_program() -> Outcome {
         let ended = ended(&node, command);
         assert_eq!(ended.code(), code, "{mode}: {}", ended.report());
     }
+    Ok(())
+}
+
+/// Open MPI's launcher serves PMIx to any program.
+fn a_launcher_with_pmix_starts_the_program() -> Outcome {
+    let node = Node::without_daemon();
+    let orterun = program::find("orterun")?;
+    let program = rules(&node)?;
+    for (mode, code) in [("statics", 0), ("teams", 0), ("status", 7), ("fail", 5), ("exit", 0)] {
+        let mut command = node.plain(&orterun);
+        // It refuses to run as root, and more processes than processors, otherwise.
+        command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "4"]);
+        command.arg(&program).arg(mode);
+        let ended = ended(&node, command);
+        assert_eq!(ended.code(), code, "{mode}: {}", ended.report());
+        if matches!(mode, "statics" | "teams") {
+            let said = format!("{mode} is right on 4 PEs");
+            assert!(ended.stdout.contains(&said), "{}", ended.report());
+        }
+    }
+    Ok(())
+}
+
+fn a_launcher_with_pmix_that_is_gone_is_told() -> Outcome {
+    let node = Node::without_daemon();
+    program::find("orterun")?;
+    let program = rules(&node)?;
+    let mut command = node.plain(&program);
+    command.arg("statics").env("PMIX_NAMESPACE", "gone").env("PMIX_RANK", "0");
+    let ended = ended(&node, command);
+    assert_eq!(ended.code(), 1, "{}", ended.report());
+    assert!(ended.stderr.contains("unset PMIX_NAMESPACE"), "{}", ended.report());
     Ok(())
 }
 
