@@ -137,6 +137,14 @@ fn collectives_of_the_world(length: usize, round: i64) {
     unsafe { collective::broadcast(CALL, team, to, from, length, root) };
     dest.expect(0..length, |index| value(root.into(), index), "broadcast");
 
+    // The root of short broadcasts does not wait for the others, and comes to a buffer again.
+    for turn in 10..16 {
+        source.fill(length, |index| value(own, index) + turn);
+        // SAFETY: as above.
+        unsafe { collective::broadcast(CALL, team, to, from, length, 0) };
+        dest.expect(0..length, |index| value(0, index) + turn, "a broadcast of several");
+    }
+
     source.fill(length, |index| value(own, index) + 1);
     // SAFETY: as above.
     unsafe { collective::reduce::<Sum, i64>(CALL, team, to, from, length) };
