@@ -29,6 +29,8 @@ from measure import Missing
 OF_SOS = ("unit", "spec-example", "shmemx", "apps")
 # Programs that end with another status on purpose.
 STATUSES = {"test_shmem_global_exit": 99}
+# Programs that expect what one PE alone cannot give.
+OF_TWO = ("test_shmem_accessible", "test_shmem_reduction")
 # Those with a source more.
 MORE_SOURCES = {"mt_lock_test": ["mt_lock.c"]}
 FLAGS = ["-O1", "-pthread", "-w"]
@@ -49,6 +51,8 @@ class Program:
     reads_output: bool = False
     # The exit status of success.
     status: int = 0
+    # It means nothing with fewer PEs.
+    pes_min: int = 1
 
 
 def sos(root: Path) -> list:
@@ -72,7 +76,8 @@ def uh(root: Path) -> list:
     directory = root / "feature_tests" / "C"
     flags = ["-std=gnu11", f"-I{directory}"]
     return [Program("tests-uh", source.stem, [source], flags, reads_output=True,
-                    status=STATUSES.get(source.stem, 0))
+                    status=STATUSES.get(source.stem, 0),
+                    pes_min=2 if source.stem in OF_TWO else 1)
             for source in sorted(directory.glob("test_*.c"))]
 
 
@@ -88,7 +93,8 @@ def mellanox(root: Path) -> list:
              *(f"-I{folder}" for folder in folders)]
     # The analysis measures for minutes, and checks nothing.
     others = [directory, directory / "cmn", directory / "analysis"]
-    tasks = [folder.name for folder in folders if folder not in others]
+    names = {"strided": "stride"}
+    tasks = [names.get(folder.name, folder.name) for folder in folders if folder not in others]
     return [Program("tests-mellanox", task, sources, flags, ["exec", f"--task={task}"])
             for task in tasks]
 
@@ -140,6 +146,8 @@ def first_error(text: str) -> str:
 
 def run(peer: peers.Peer, program: Program, path: Path, size: int, seconds: float) -> tuple:
     """The verdict and what it rests on."""
+    if size < program.pes_min:
+        return "skip", f"it takes {program.pes_min} PEs"
     # Programs write files; each run has a directory of its own.
     with tempfile.TemporaryDirectory() as directory:
         try:
