@@ -1,6 +1,6 @@
 //! A fabric of agents in virtual time, with managers on some of its nodes, packets that are lost,
-//! links, nodes and managers that fail, and clocks that are wrong. Simulators take their routes from
-//! it, and tests drive it.
+//! links, nodes and managers that fail, and clocks that are wrong. Simulators take routes from it,
+//! and tests drive it.
 //!
 //! # Invariants
 //! - The same seed and the same calls give the same run.

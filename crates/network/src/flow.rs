@@ -10,8 +10,8 @@
 //! meet at one link. Where they meet at several, one after the other, arbitration by turns favours
 //! those that come in last, and the levels differ.
 //!
-//! A flow whose path is cut stands still. With the next route it goes on over another path, with the
-//! bytes that it has left; if there is none, it is lost.
+//! A flow whose path is cut stands still. With the next route it goes on over another path, with
+//! the bytes that it has left; if there is none, it is lost.
 //!
 //! # Invariants
 //! - Every flow has a rate when time passes, and no link moves more than it can.

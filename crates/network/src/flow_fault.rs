@@ -47,8 +47,8 @@ impl FlowNetwork {
         Ok(true)
     }
 
-    /// Stops a node: its links are down, and the flows from it and to it are lost. False if there is
-    /// no such node, or it is down.
+    /// Stops a node: its links are down, and the flows from it and to it are lost. False if there
+    /// is no such node, or it is down.
     pub fn crash(&mut self, vertex: Vertex) -> bool {
         if self.is_down.get(index(vertex)).copied() != Some(false) {
             return false;
@@ -84,8 +84,8 @@ impl FlowNetwork {
         graph
     }
 
-    /// Has flows take another route from now on. Those that stand still go on over the new path; the
-    /// ones that have none are lost. Others keep their path.
+    /// Has flows take another route from now on. Those that stand still go on over the new path;
+    /// the ones that have none are lost. Others keep their path.
     pub fn set_route(&mut self, route: Box<dyn Route + Send>) {
         self.route = route;
         let still = self.flows.iter().filter(|(_, flow)| flow.stands_still);

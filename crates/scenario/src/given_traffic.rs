@@ -117,8 +117,8 @@ impl TrafficEntry {
             return Ok(());
         }
         let reason = format!(
-            "endpoints put and get {PUT_BYTES_MAX} bytes at most, short messages have {} to {}, and \
-             atomics {ATOMIC_BYTES}",
+            "endpoints put and get {PUT_BYTES_MAX} bytes at most, short messages have {} to {}, \
+             and atomics {ATOMIC_BYTES}",
             SHORT_BYTES.start(),
             SHORT_BYTES.end()
         );

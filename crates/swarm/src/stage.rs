@@ -19,7 +19,7 @@ use crate::faults::Mend;
 use crate::plan::{CONTROL_NS_MAX, Fault, Plan, REROUTE_AFTER_NS_MAX, RESEND_AFTER_NS_MAX, random};
 use crate::ways::Ways;
 
-/// What the clocks of hosts differ by at most, in ns.
+/// The largest difference between clocks of hosts at first, in ns.
 const CLOCKS_APART_NS: u64 = 1_000_000_000;
 
 /// The world of a run.
@@ -44,7 +44,7 @@ pub(crate) struct Stage<'a, E> {
     pub faults: u32,
 }
 
-/// The virtual time in which a millisecond of managers and agents passes, in ns: the runs are short.
+/// The virtual time of a millisecond of managers and agents, in ns: the runs are short.
 const TICK_NS: u64 = 1_000;
 
 /// Has the packets of the world take the tables of now.

@@ -11,7 +11,7 @@
 mod ledger;
 mod traffic;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rand::RngExt;
@@ -59,8 +59,8 @@ struct Node<E: Endpoint> {
     /// The number of its next packet.
     next: u64,
     ticks_at: u64,
-    /// The nodes that its port knows, by their places, each with its life of then.
-    known: BTreeMap<usize, u32>,
+    /// The nodes that its port knows, by their places.
+    known: BTreeSet<usize>,
     /// Reports of the end of a peer that its endpoint got.
     reports: u64,
     /// Some of them may be among the events that it has not taken.
@@ -107,7 +107,7 @@ impl<E: Endpoint> Ethernet<E> {
                 seen: Seen::default(),
                 next: 0,
                 ticks_at: 0,
-                known: BTreeMap::new(),
+                known: BTreeSet::new(),
                 reports: 0,
                 has_reports: false,
             });
@@ -183,8 +183,9 @@ impl<E: Endpoint> Ethernet<E> {
             }
             let known = &mut self.nodes[place].known;
             if knows {
-                known.entry(other).or_insert(life);
-            } else if known.remove(&other) == Some(life) && lives {
+                known.insert(other);
+            } else if known.remove(&other) && life == 0 && lives {
+                // Of a node in a later life, it may have heard the end of an earlier one.
                 stage.check_unreachable(host, far)?;
             }
         }
