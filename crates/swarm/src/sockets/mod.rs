@@ -1,9 +1,9 @@
 //! Direct sockets: connections of two programs over lanes and a modelled kernel socket.
 //!
-//! Each connection has two programs with two threads each. The threads read and write at random,
-//! get a lane at random moments and leave it, and may close, abort or be killed at any moment. The
-//! bytes must arrive unchanged, an end only behind all of them, and no thread may sleep for ever or spin.
-//! A network that ends all lanes ends no connection: the bytes arrive all the same, over TCP.
+//! Each connection has two programs with two threads each. The threads read and write at random, at
+//! random moments get a lane and leave it, and may close, abort or be killed at any moment. The
+//! bytes must arrive unchanged, an end only behind all of them, and no thread may sleep for ever or
+//! spin. A network that ends all lanes ends no connection: the bytes arrive all the same, over TCP.
 //!
 //! [`run`] runs a connection in a world of its own. Here are those of a swarm.
 
