@@ -1,13 +1,15 @@
-//! The two measures of scale of the simulator, with time and memory:
+//! The measures of scale of the simulator, with time and memory:
 //!
 //! ```console
 //! $ cargo run --release -p weft-network --example scale -- messages torus:32x32x64 1000000 8
+//! $ cargo run --release -p weft-network --example scale -- broadcast torus:32x32x64 496
 //! $ cargo run --release -p weft-network --example scale -- flows torus:16x16x16 1000000
 //! ```
 //!
 //! `messages SHAPE N LOAD` sends N messages of uniform traffic, each a packet, at a load in percent
-//! of a link. `flows SHAPE BYTES` is an all-to-all of so many bytes from each host to each other
-//! one: in round `r` host `h` sends to host `h + r`. A round begins when the last has ended.
+//! of a link. `broadcast SHAPE BYTES` sends a message to all hosts, by group 63. `flows SHAPE
+//! BYTES` is an all-to-all of so many bytes from each host to each other one: in round `r` host `h`
+//! sends to host `h + r`. A round begins when the last has ended.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "it measures the time that the simulator takes")]
 
@@ -15,7 +17,8 @@ use std::time::Instant;
 
 use weft_network::flow::{Flow, FlowNetwork};
 use weft_network::traffic::{OpenLoop, Pattern, Traffic};
-use weft_network::{Network, Outcome, Settings};
+use weft_network::{Destination, Message, Network, Outcome, Settings};
+use weft_routing::multicast::BROADCAST;
 use weft_routing::{Algorithm, Routes};
 use weft_topology::{Graph, Shape};
 
@@ -26,8 +29,14 @@ fn main() -> Result<(), Failure> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["messages", shape, count, load] => messages(shape, count.parse()?, load.parse()?)?,
+        ["broadcast", shape, bytes] => broadcast(shape, bytes.parse()?)?,
         ["flows", shape, bytes] => flows(shape, bytes.parse()?)?,
-        _ => return Err("give `messages SHAPE N LOAD` or `flows SHAPE BYTES`".into()),
+        _ => {
+            return Err(
+                "give `messages SHAPE N LOAD`, `broadcast SHAPE BYTES` or `flows SHAPE BYTES`"
+                    .into(),
+            );
+        }
     }
     let status = std::fs::read_to_string("/proc/self/status")?;
     println!("{}", status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or("no memory"));
@@ -41,6 +50,21 @@ fn routed(shape: &str) -> Result<(Graph, Routes), Failure> {
     let routes = Routes::compute(&graph, Algorithm::Auto)?;
     println!("{shape}: {} hosts, routes after {:.1?}", graph.hosts().count(), begun.elapsed());
     Ok((graph, routes))
+}
+
+fn broadcast(shape: &str, bytes: u64) -> Result<(), Failure> {
+    let (graph, routes) = routed(shape)?;
+    let begun = Instant::now();
+    let from = graph.hosts().next().ok_or("no host")?;
+    let mut network = Network::new(graph, Box::new(routes), Settings::default())?;
+    let to = Destination::Group(BROADCAST);
+    network.send(Message { from, to, bytes, class: 0, tag: 0 })?;
+    let Some(Outcome::Delivered { at, hops, .. }) = network.run_out() else {
+        return Err("the broadcast was lost".into());
+    };
+    println!("all have it after {} ns, over {hops} links at most", at / 1_000);
+    println!("simulated in {:.1?}", begun.elapsed());
+    Ok(())
 }
 
 fn messages(shape: &str, count: usize, load: u64) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use weft_routing::Heading;
 use crate::arena::{Arena, NONE, index};
 use crate::links::FROM_HOST;
 use crate::network::{Event, Network};
-use crate::packet::{Carried, LostBecause, Outcome, Packet, Standing};
+use crate::packet::{Aim, Carried, Destination, LostBecause, Outcome, Packet, Standing};
 use crate::settings::CLASSES_MAX;
 
 /// A host: the messages of each class that it has still to send, in order.
@@ -108,10 +108,17 @@ impl Network {
         let host_time = if begins { self.settings.host.message_time } else { 0 };
         let start = self.now.saturating_add(host_time);
         let (head_at, tail_at) = self.occupy(link, vc, bytes, start, start);
-        let via = self.route.via(message.from, message.to, self.random.next_u64());
+        let random = self.random.next_u64();
+        let aim = match message.to {
+            Destination::Host(to) => {
+                let via = self.route.via(message.from, to, random);
+                Aim::Host(Heading { from: message.from, to, via })
+            }
+            Destination::Group(group) => Aim::Group(group),
+        };
         let packet = self.packets.insert(Packet {
             carried: number,
-            heading: Heading { from: message.from, to: message.to, via },
+            aim,
             bytes,
             link,
             model: self.links.get(link).model,
@@ -135,7 +142,10 @@ impl Network {
         let packet = self.packets.remove(number).expect("its event names it");
         let carried = self.messages.at_mut(packet.carried);
         carried.packets -= 1;
-        carried.hops = packet.hops;
+        carried.hops = match packet.aim {
+            Aim::Host(_) => packet.hops,
+            Aim::Group(_) | Aim::Branch { .. } => carried.hops.max(packet.hops),
+        };
         if !carried.is_sent || carried.packets > 0 {
             return;
         }
@@ -156,7 +166,7 @@ impl Network {
             let channel = self.links.channel_of(packet.link, packet.vc);
             let latency = self.links.model(packet.model).latency;
             let time = packet.tail_at.max(self.now).saturating_add(latency);
-            self.events.push(time, Event::Credit { channel, bytes: packet.bytes });
+            self.give_back(packet.aim, channel, packet.bytes, time);
         }
         self.lose_message(packet.carried, because);
         let carried = self.messages.at_mut(packet.carried);

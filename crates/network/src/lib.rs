@@ -32,7 +32,7 @@ mod waiting;
 
 pub use links::Counts;
 pub use network::{Network, NetworkError, SendError};
-pub use packet::{LostBecause, Message, Outcome};
+pub use packet::{Destination, LostBecause, Message, Outcome};
 pub use settings::{
     Arbitration, CLASSES_MAX, HostModel, LinkModel, PACKET_BYTES_MAX, Settings, SettingsError,
 };

@@ -17,7 +17,7 @@ use weft_topology::{Graph, Port, Vertex};
 use crate::arena::{Arena, NONE, index};
 use crate::host::Host;
 use crate::links::{ChannelId, Counts, LinkId, Links};
-use crate::packet::{Carried, Message, Outcome, Packet};
+use crate::packet::{Carried, Destination, Message, Outcome, Packet, Shared};
 use crate::queue::EventQueue;
 use crate::settings::{Settings, SettingsError};
 use crate::time::Time;
@@ -48,6 +48,7 @@ pub struct Network {
     pub(crate) links: Links,
     pub(crate) waiting: Waiting,
     pub(crate) packets: Arena<Packet>,
+    pub(crate) shared: Arena<Shared>,
     pub(crate) messages: Arena<Carried>,
     pub(crate) hosts: Vec<Host>,
     pub(crate) outcomes: VecDeque<Outcome>,
@@ -96,6 +97,14 @@ pub enum SendError {
     /// The vertex is no host.
     #[error("vertex {0} is no host; send between hosts")]
     NotHost(Vertex),
+    /// Only members send to a group.
+    #[error("host {from} is no member of group {group}; add it to the group of the routes first")]
+    NotMember {
+        /// The sender.
+        from: Vertex,
+        /// The group.
+        group: u8,
+    },
     /// The sender crashed.
     #[error("host {0} is down; restart it first")]
     Down(Vertex),
@@ -135,6 +144,7 @@ impl Network {
             events: EventQueue::new(),
             waiting: Waiting::new(settings.arbitration),
             packets: Arena::new(),
+            shared: Arena::new(),
             messages: Arena::new(),
             hosts,
             outcomes: VecDeque::new(),
@@ -201,7 +211,13 @@ impl Network {
     pub fn send(&mut self, message: Message) -> Result<(), SendError> {
         let Message { from, to, class, .. } = message;
         let host = self.links.host(from).ok_or(SendError::NotHost(from))?;
-        self.links.host(to).ok_or(SendError::NotHost(to))?;
+        match to {
+            Destination::Host(to) => drop(self.links.host(to).ok_or(SendError::NotHost(to))?),
+            Destination::Group(group) if !self.route.is_member(group, from) => {
+                return Err(SendError::NotMember { from, group });
+            }
+            Destination::Group(_) => {}
+        }
         if self.is_down[index(from)] {
             return Err(SendError::Down(from));
         }

@@ -4,16 +4,31 @@ use weft_routing::Heading;
 use weft_topology::{Port, Vertex};
 
 use crate::arena::NONE;
-use crate::links::{LinkId, ModelId};
+use crate::links::{ChannelId, LinkId, ModelId};
 use crate::time::Time;
+
+/// The receivers of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Destination {
+    /// A host. It may be the sender.
+    Host(Vertex),
+    /// The members of a multicast group of the route, but the sender.
+    Group(u8),
+}
+
+impl From<Vertex> for Destination {
+    fn from(host: Vertex) -> Self {
+        Self::Host(host)
+    }
+}
 
 /// A message to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
     /// The host that sends it.
     pub from: Vertex,
-    /// The host that gets it. It may be the sender.
-    pub to: Vertex,
+    /// The receivers.
+    pub to: Destination,
     /// Its length; one with no bytes takes a packet all the same.
     pub bytes: u64,
     /// Its traffic class, below [`crate::Settings::classes`].
@@ -29,9 +44,9 @@ pub(crate) struct Carried {
     pub sent_at: Time,
     /// Bytes that no packet has taken yet.
     pub unsent: u64,
-    /// Packets that have not arrived, of those that have left.
+    /// Packets that have not arrived, of those that have left, copies for a group included.
     pub packets: u32,
-    /// The links that its last packet took.
+    /// The links that its last packet took; to a group, those of the longest way.
     pub hops: u16,
     /// The sender was told that it is lost.
     pub is_lost: bool,
@@ -57,10 +72,10 @@ impl Carried {
 }
 
 /// A packet on its way.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
     pub carried: u32,
-    pub heading: Heading,
+    pub aim: Aim,
     /// Its length with its header.
     pub bytes: u32,
     /// The link by which its head came or comes, its parameters then, and the virtual channel.
@@ -75,6 +90,31 @@ pub(crate) struct Packet {
     pub standing: Standing,
     /// When its tail has arrived at the end of `link`.
     pub tail_at: Time,
+}
+
+/// The ways that a packet takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Aim {
+    /// To a host.
+    Host(Heading),
+    /// To all members of a group behind the next router.
+    Group(u8),
+    /// To the members of a group behind a channel out of the router where it is.
+    Branch {
+        group: u8,
+        channel: ChannelId,
+        /// The room that it shares with the other copies there.
+        shared: u32,
+    },
+}
+
+/// The room of a packet in a buffer, which its copies for the branches of a group share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Copies that have not left it.
+    pub copies: u32,
+    /// When the last of those that left has left.
+    pub free_at: Time,
 }
 
 /// The place where a packet is in its way through a router. Each packet that does not wait has
@@ -106,7 +146,7 @@ pub enum LostBecause {
 /// The end of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Every byte arrived.
+    /// Every byte arrived, at all receivers.
     Delivered {
         /// The message.
         message: Message,
@@ -114,10 +154,12 @@ pub enum Outcome {
         sent_at: Time,
         /// When its last byte arrived.
         at: Time,
-        /// The links between routers that its last packet took.
+        /// The links between routers that its last packet took; to a group, those of its longest
+        /// way.
         hops: u16,
     },
-    /// The network lost a part of it. It delivers no other part of the message. A sender of the
+    /// The network lost a part of it. It delivers no other part of the message, but some members
+    /// of a group may have got all of it. A sender of the
     /// real world is not told: it waits for an acknowledgement, and sends again after a time.
     Lost {
         /// The message.

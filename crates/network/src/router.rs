@@ -2,18 +2,22 @@
 //!
 //! The head of a packet takes the link onward as soon as the link is free and the buffer at its end
 //! has room for the whole packet, while the tail may still be on the link before. Packets in a
-//! buffer do not wait for each other: each waits for its own link (virtual output queues).
+//! buffer do not wait for each other: each waits for its own link (virtual output queues). A packet
+//! to a multicast group has a copy for each way on. Copies share the room in the buffer, and each
+//! leaves it by itself.
 //!
 //! The zero-load latency follows: a packet of `b` bytes over `h` links between routers takes
 //! `injection latency + (h + 1) * router delay + h * link latency + ejection latency`, and once the
 //! time of its `b` bytes on the slowest link.
 
 use rand::RngExt;
+use weft_routing::Choice;
+use weft_topology::Vertex;
 
 use crate::arena::NONE;
 use crate::links::{ChannelId, FROM_HOST, LinkId};
 use crate::network::{Event, Network};
-use crate::packet::{LostBecause, Standing};
+use crate::packet::{Aim, LostBecause, Packet, Shared, Standing};
 use crate::time::Time;
 
 impl Network {
@@ -24,7 +28,15 @@ impl Network {
             self.lose_packet(number, because);
             return;
         }
-        let bytes = packet.bytes;
+        if let Aim::Group(group) = packet.aim {
+            self.branch(number, group);
+            return;
+        }
+        self.go_on(number);
+    }
+
+    fn go_on(&mut self, number: u32) {
+        let bytes = self.packets.at(number).bytes;
         self.find_ways(number);
         if self.ways.is_empty() {
             self.lose_packet(number, LostBecause::NoWay);
@@ -36,30 +48,94 @@ impl Network {
         }
     }
 
+    /// Makes a packet to a group a copy for each way on, and for the own host. Each goes as soon as
+    /// its way is free.
+    fn branch(&mut self, number: u32, group: u8) {
+        let packet = self.packets.at(number);
+        let (at, class) = (packet.at, packet.class);
+        let arrived =
+            (packet.port != FROM_HOST).then(|| (packet.port, self.links.within_class(packet.vc)));
+        self.route.forward(group, at, arrived, &mut self.choices);
+        let mut channels = Vec::with_capacity(self.choices.len() + 1);
+        if arrived.is_some() && self.route.is_member(group, at) {
+            let host = self.links.host(at).unwrap_or(NONE);
+            let vc = self.links.vc_of(class, 0);
+            channels.push(self.links.channel_of(self.links.ejection(host), vc));
+        }
+        channels
+            .extend(self.choices.iter().filter_map(|choice| self.channel_at(at, class, choice)));
+        let Some((first, others)) = channels.split_first() else {
+            self.lose_packet(number, LostBecause::NoWay);
+            return;
+        };
+        let copies = u32::try_from(channels.len()).unwrap_or(u32::MAX);
+        let shared = self.shared.insert(Shared { copies, free_at: 0 });
+        let aim = |channel: &ChannelId| Aim::Branch { group, channel: *channel, shared };
+        let mut numbers = vec![number];
+        self.packets.at_mut(number).aim = aim(first);
+        for channel in others {
+            let copy = Packet { aim: aim(channel), ..*self.packets.at(number) };
+            self.messages.at_mut(copy.carried).packets += 1;
+            numbers.push(self.packets.insert(copy));
+        }
+        for number in numbers {
+            self.go_on(number);
+        }
+    }
+
+    /// The room of a packet in a buffer is free when the packet, or the last of the copies that
+    /// share the room, has left it.
+    pub(crate) fn give_back(&mut self, aim: Aim, channel: ChannelId, bytes: u32, time: Time) {
+        let mut time = time;
+        if let Aim::Branch { shared, .. } = aim {
+            let room = self.shared.at_mut(shared);
+            room.copies -= 1;
+            room.free_at = room.free_at.max(time);
+            if room.copies > 0 {
+                return;
+            }
+            time = room.free_at;
+            self.shared.remove(shared);
+        }
+        self.events.push(time, Event::Credit { channel, bytes });
+    }
+
+    /// The channel of a way out of a router, if there is one and its link is up.
+    fn channel_at(&self, at: Vertex, class: u8, choice: &Choice) -> Option<ChannelId> {
+        let is_sound =
+            u32::from(choice.port) < self.links.ports(at) && choice.vc < self.links.per_class();
+        let link = self.links.out_of(at, choice.port);
+        (is_sound && self.links.get(link).is_up)
+            .then(|| self.links.channel_of(link, self.links.vc_of(class, choice.vc)))
+    }
+
     /// Puts the channels by which a packet may go on into `ways`, best first. The last is the
     /// escape.
     fn find_ways(&mut self, number: u32) {
         let packet = self.packets.at(number);
-        let at = packet.at;
+        let (at, class) = (packet.at, packet.class);
         self.ways.clear();
-        if at == packet.heading.to {
+        let heading = match packet.aim {
+            Aim::Host(heading) => heading,
+            Aim::Branch { channel, .. } => {
+                let is_up = self.links.get(self.links.link_of(channel)).is_up;
+                self.ways.extend(is_up.then_some(channel));
+                return;
+            }
+            Aim::Group(_) => return,
+        };
+        if at == heading.to {
             let host = self.links.host(at).unwrap_or(NONE);
-            let vc = self.links.vc_of(packet.class, 0);
+            let vc = self.links.vc_of(class, 0);
             self.ways.push(self.links.channel_of(self.links.ejection(host), vc));
             return;
         }
         let arrived =
             (packet.port != FROM_HOST).then(|| (packet.port, self.links.within_class(packet.vc)));
-        self.route.next(at, arrived, &packet.heading, &mut self.choices);
-        for choice in &self.choices {
-            let is_sound =
-                u32::from(choice.port) < self.links.ports(at) && choice.vc < self.links.per_class();
-            let link = self.links.out_of(at, choice.port);
-            if is_sound && self.links.get(link).is_up {
-                let vc = self.links.vc_of(packet.class, choice.vc);
-                self.ways.push(self.links.channel_of(link, vc));
-            }
-        }
+        self.route.next(at, arrived, &heading, &mut self.choices);
+        let mut ways = std::mem::take(&mut self.ways);
+        ways.extend(self.choices.iter().filter_map(|choice| self.channel_at(at, class, choice)));
+        self.ways = ways;
     }
 
     /// The way that a packet can take now: the one with the most room, and the escape only if no
@@ -148,7 +224,7 @@ impl Network {
         if let Standing::Waiting { entry, .. } = packet.standing {
             self.waiting.leave(&mut self.links, entry);
         }
-        let (bytes, input) = (packet.bytes, packet.port);
+        let (bytes, input, aim) = (packet.bytes, packet.port, packet.aim);
         let came = self.links.channel_of(packet.link, packet.vc);
         let back = self.links.model(packet.model).latency;
         let tail_ready = packet.tail_at.saturating_add(self.settings.router_delay);
@@ -156,14 +232,17 @@ impl Network {
         let state = self.links.get_mut(link);
         (state.last_input, state.last_vc) = (input, vc);
         // The room in the buffer before is known at its link's start when the tail has left.
-        self.events.push(state.free_at + back, Event::Credit { channel: came, bytes });
-        let waiting = state.waiting;
+        let (free_at, waiting) = (state.free_at, state.waiting);
+        self.give_back(aim, came, bytes, free_at + back);
         let is_ejection = self.links.is_ejection(link);
         let packet = self.packets.at_mut(number);
         (packet.link, packet.vc, packet.tail_at) = (link, vc, tail_at);
         let state = self.links.get(link);
         (packet.at, packet.port, packet.model) = (state.to, state.to_port, state.model);
         packet.standing = Standing::Moving;
+        if let Aim::Branch { group, .. } = aim {
+            packet.aim = Aim::Group(group);
+        }
         if is_ejection {
             self.events.push(tail_at, Event::Deliver(number));
         } else {

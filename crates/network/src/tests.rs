@@ -3,14 +3,15 @@
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weft_routing::{Choice, Heading, Route};
-use weft_topology::{Graph, GraphBuilder, Kind, Layout, LinkClass, Port, Vertex};
+use weft_routing::multicast::BROADCAST;
+use weft_routing::{Algorithm, Choice, Heading, Route, Routes};
+use weft_topology::{Graph, GraphBuilder, Kind, Layout, LinkClass, Port, Shape, Vertex};
 
 use crate::arena::index;
 use crate::time::{MICROSECOND, NANOSECOND, Time};
 use crate::{
-    Arbitration, HostModel, LinkModel, LostBecause, Message, Network, NetworkError, Outcome,
-    SendError, Settings,
+    Arbitration, Destination, HostModel, LinkModel, LostBecause, Message, Network, NetworkError,
+    Outcome, SendError, Settings,
 };
 
 /// A mesh of `width` x `height` hosts.
@@ -76,7 +77,7 @@ fn network(graph: Graph, settings: Settings) -> Network {
 }
 
 pub(crate) fn message(from: Vertex, to: Vertex, bytes: u64) -> Message {
-    Message { from, to, bytes, class: 0, tag: 0 }
+    Message { from, to: to.into(), bytes, class: 0, tag: 0 }
 }
 
 /// Runs until nothing happens, and tells when each message arrived, by tag.
@@ -334,6 +335,93 @@ fn a_packet_that_cannot_move_is_lost_in_the_end() {
         }
     }
     assert!(lost >= 1, "the ring has a deadlock, and patience ends it");
+    assert_idle(&mut network, before);
+}
+
+/// A network with the tables of a shape, which have groups.
+fn routed(shape: &str, settings: Settings) -> Network {
+    let graph = shape.parse::<Shape>().expect("a shape").graph(None).expect("a graph");
+    let routes = Routes::compute(&graph, Algorithm::Auto).expect("routes");
+    Network::new(graph, Box::new(routes), settings).expect("sound settings")
+}
+
+fn to_all(from: Vertex, bytes: u64, tag: u64) -> Message {
+    Message { from, to: Destination::Group(BROADCAST), bytes, class: 0, tag }
+}
+
+fn packets_in(network: &Network) -> Vec<u64> {
+    let hosts: Vec<Vertex> = network.graph().hosts().collect();
+    hosts.iter().map(|host| network.host_counts(*host).expect("a host").1.packets).collect()
+}
+
+#[test]
+fn a_broadcast_crosses_each_link_of_the_tree_once_and_reaches_all_but_its_sender() {
+    let mut network = routed("torus:4x4x4", Settings::default());
+    let before = network.credits();
+    network.send(to_all(5, 496 * 10, 7)).expect("a member");
+    let Some(Outcome::Delivered { message, at, hops, .. }) = network.run_out() else {
+        panic!("it arrives")
+    };
+    assert_eq!(message.tag, 7);
+    // The last packet is ten packets behind the begin of the first, and takes the sum of its hops.
+    let hops = u64::from(hops);
+    assert!((3..=64).contains(&hops), "{hops} hops");
+    assert_eq!(at, 10 * 40_960 + (hops + 1) * 40_000 + hops * 20_000);
+    let ports = |vertex| (0..network.graph().ports(vertex)).map(move |port| (vertex, port));
+    let counts = (0..64).flat_map(ports).filter_map(|(vertex, port)| network.counts(vertex, port));
+    let crossed: Vec<u64> = counts.map(|counts| counts.packets).filter(|n| *n > 0).collect();
+    assert_eq!(crossed, [10; 63], "a tree of 64 vertices has 63 links");
+    let expected: Vec<u64> = (0..64).map(|host| if host == 5 { 0 } else { 10 }).collect();
+    assert_eq!(packets_in(&network), expected);
+    assert_idle(&mut network, before);
+}
+
+#[test]
+fn many_broadcasts_with_small_buffers_all_arrive() {
+    // Copies for the branches share the room of their packet, and hold it until the last has left.
+    let mut network = routed("torus:4x4", Settings { buffer_bytes: 512, ..Settings::default() });
+    let before = network.credits();
+    for tag in 0..16 {
+        network.send(to_all(u32::try_from(tag).expect("small"), 1_500, tag)).expect("a member");
+        network.send(message(0, 9, 3_000)).expect("room");
+    }
+    let ends = run(&mut network);
+    assert_eq!(ends.len(), 32);
+    assert!(ends.iter().all(|end| end.1.is_some()), "{ends:?}");
+    // Four packets of each of 15 others, and those to host 9.
+    let received = packets_in(&network);
+    assert_eq!((received[0], received[9]), (60, 60 + 16 * 7));
+    assert_idle(&mut network, before);
+}
+
+#[test]
+fn only_the_members_of_a_group_get_its_messages_and_may_send_them() {
+    let graph = "torus:4x4".parse::<Shape>().expect("a shape").graph(None).expect("a graph");
+    let mut routes = Routes::compute(&graph, Algorithm::Auto).expect("routes");
+    assert!(routes.tables_mut().multicast_mut().set_members(&graph, 3, [1, 6, 11].into()));
+    let mut network =
+        Network::new(graph, Box::new(routes), Settings::default()).expect("sound settings");
+    let before = network.credits();
+    let to_group = |from| Message { to: Destination::Group(3), ..message(from, 0, 8) };
+    network.send(to_group(6)).expect("a member");
+    assert!(matches!(network.run_out(), Some(Outcome::Delivered { .. })));
+    let received = packets_in(&network);
+    let expected = (0..16).map(|host| u64::from([1, 11].contains(&host)));
+    assert_eq!(received, expected.collect::<Vec<_>>());
+    let refused = network.send(to_group(2));
+    assert_eq!(refused, Err(SendError::NotMember { from: 2, group: 3 }));
+    assert_idle(&mut network, before);
+}
+
+#[test]
+fn a_broadcast_over_a_link_that_is_cut_is_lost_once_and_leaves_nothing() {
+    let mut network = routed("torus:4x4", Settings::default());
+    let before = network.credits();
+    network.send(to_all(0, 496 * 50, 1)).expect("a member");
+    assert_eq!(network.run(MICROSECOND), None);
+    assert!(network.crash(6));
+    let ends: Vec<Outcome> = std::iter::from_fn(|| network.run_out()).collect();
+    assert!(matches!(ends[..], [Outcome::Lost { .. }]), "{ends:?}");
     assert_idle(&mut network, before);
 }
 

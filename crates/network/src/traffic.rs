@@ -238,6 +238,7 @@ impl Iterator for OpenLoop {
             if let Some(to) = to {
                 let [from, to] = [from, to].map(|host| self.traffic.vertex(host));
                 let (bytes, class, tag) = (self.bytes, self.class, self.tag - 1);
+                let to = to.into();
                 return Some((self.time >> 16, Message { from, to, bytes, class, tag }));
             }
             self.time = self.time.checked_add(self.random.random_range(0..=2 * self.gap))?;

@@ -107,7 +107,9 @@ fn zero_load_latency_is_the_sum_of_the_hops() {
         for (to, hops) in (0..).zip(far) {
             let hops = u64::from(hops.expect("all are reached"));
             let sent = network.now();
-            network.send(Message { from: 0, to, bytes: 104, class: 0, tag: 0 }).expect("room");
+            network
+                .send(Message { from: 0, to: to.into(), bytes: 104, class: 0, tag: 0 })
+                .expect("room");
             let Some(Outcome::Delivered { at, hops: taken, .. }) = network.run_out() else {
                 panic!("it arrives")
             };
@@ -170,7 +172,7 @@ fn uniform_traffic_halves_under_valiant() {
 /// Sends one message from host 0 to host 1, and returns how long it takes in picoseconds.
 fn took(network: &mut Network, bytes: u64) -> u64 {
     let sent = network.now();
-    network.send(Message { from: 0, to: 1, bytes, class: 0, tag: 0 }).expect("room");
+    network.send(Message { from: 0, to: 1.into(), bytes, class: 0, tag: 0 }).expect("room");
     let Some(Outcome::Delivered { at, .. }) = network.run_out() else { panic!("it arrives") };
     at - sent
 }

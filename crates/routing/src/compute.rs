@@ -260,6 +260,21 @@ impl Route for Routes {
         let part = |vertex: Vertex| self.parts.get(vertex as usize);
         (via != from && via != to && part(via) == part(from)).then_some(via)
     }
+
+    // Groups have no detours: they are on the channels of the first half.
+    fn forward(
+        &self,
+        group: u8,
+        at: Vertex,
+        arrived: Option<(Port, u8)>,
+        copies: &mut Vec<Choice>,
+    ) {
+        self.tables.forward(group, at, arrived, copies);
+    }
+
+    fn is_member(&self, group: u8, vertex: Vertex) -> bool {
+        self.tables.is_member(group, vertex)
+    }
 }
 
 /// The part of the network in which each vertex lies.

@@ -64,4 +64,23 @@ pub trait Route {
         let _ = (from, to, random);
         None
     }
+
+    /// Replaces `copies` by the ways on of a packet to a multicast group: it takes all of them. It
+    /// came at a port and on a virtual channel, or starts at `at`.
+    fn forward(
+        &self,
+        group: u8,
+        at: Vertex,
+        arrived: Option<(Port, u8)>,
+        copies: &mut Vec<Choice>,
+    ) {
+        let _ = (group, at, arrived);
+        copies.clear();
+    }
+
+    /// True when the packets of a multicast group are for the host `vertex`.
+    fn is_member(&self, group: u8, vertex: Vertex) -> bool {
+        let _ = (group, vertex);
+        false
+    }
 }

@@ -402,6 +402,28 @@ impl Route for Tables {
         }
         choices.push(escape);
     }
+
+    fn forward(
+        &self,
+        group: u8,
+        at: Vertex,
+        arrived: Option<(Port, u8)>,
+        copies: &mut Vec<Choice>,
+    ) {
+        copies.clear();
+        let side = match arrived.map(|(_, vc)| self.stage(vc)) {
+            Some(Stage::Plane(side)) => side,
+            _ => self.side,
+        };
+        let Some(multicast) = self.multicast_of(side) else { return };
+        let vc = self.vc_of(side);
+        let ports = multicast.forward(group, at, arrived.map(|(port, _)| port));
+        copies.extend(ports.map(|port| Choice { port, vc }));
+    }
+
+    fn is_member(&self, group: u8, vertex: Vertex) -> bool {
+        self.multicast().is_member(group, vertex)
+    }
 }
 
 /// The ports of a vertex whose link is not cut, as a set. Ports from 32 on have no place in it.

@@ -142,7 +142,7 @@ impl<'a> Closed<'a> {
                 if let Some(to) = to {
                     self.tag += 1;
                     let [from, to] = [host, to].map(|host| self.traffic.vertex(host));
-                    return Some(Message { from, to, tag: self.tag - 1, ..self.model });
+                    return Some(Message { from, to: to.into(), tag: self.tag - 1, ..self.model });
                 }
             }
             if !self.next_round() {
@@ -195,10 +195,10 @@ mod tests {
 
     use super::*;
 
-    fn sent(pace: ClosedPace, ends: usize) -> Vec<(u32, u32)> {
+    fn sent(pace: ClosedPace, ends: usize) -> Vec<(Vertex, Destination)> {
         let graph = "full:3".parse::<Shape>().expect("a shape").graph(None).expect("a graph");
         let traffic = Traffic::new(&graph, Pattern::AllToAll).expect("it fits");
-        let model = Message { from: 0, to: 0, bytes: 1, class: 0, tag: 0 };
+        let model = Message { from: 0, to: 0.into(), bytes: 1, class: 0, tag: 0 };
         let mut closed = Closed::new(&traffic, model, 3, pace, 1);
         let mut sent = Vec::new();
         for end in 0..=ends {

@@ -234,7 +234,7 @@ impl State {
         let class = class.min(carrier.settings.network.classes - 1);
         let tag = carrier.next_tag;
         carrier.next_tag += 1;
-        let message = Message { from, to, bytes, class, tag };
+        let message = Message { from, to: to.into(), bytes, class, tag };
         let sent_ns = self.now;
         carrier.carried.insert(tag, Carried { flight, place, message, sent_ns });
         if carrier.network.send(message).is_err() {
