@@ -5,6 +5,8 @@
 //! - [`Agent`]: the part of each node that obeys, and that passes orders on by ports, so that nodes
 //!   without a number are reached.
 //! - [`message`]: the packets between them.
+//! - [`Lab`]: the agents and managers of nodes that are in one process.
+//! - [`Hosts`]: the agent and the manager of a host of a fabric of hosts.
 //!
 //! Drivers own links and clocks. They give packets and the time in milliseconds, and take packets.
 //!
@@ -19,11 +21,15 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod hosts;
+mod lab;
 mod manager;
 pub mod message;
 mod network;
 mod orders;
 
 pub use agent::{Agent, Output};
+pub use hosts::Hosts;
+pub use lab::{Lab, NodePair};
 pub use manager::{Manager, Settings, Standing};
 pub use network::Expected;
