@@ -1,50 +1,137 @@
-//! The fabric service: commands about other hosts, and their status.
+//! The fabric service: commands about other hosts and about the links of a lab, and their status.
 //!
 //! The thread of the fabric keeps the connections ([`crate::fabric`]). Its machine answers at once.
+//! The thread of the lab ([`crate::lab`]) may take some milliseconds.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use weft_fabric::NodeId;
 use weft_wire::control::{Control, FABRIC_KINDS, InvalidMessage, split};
 
-use super::{Event, Manifest, Outbox, Placement, Report, Request, Service};
+use self::hosts::HostsDriver;
+use super::{
+    Event, Manifest, NodeEvent, Outbox, Outgoing, Peer, Placement, Report, Request, Service,
+};
 use crate::fabric::{Fabric, NodeState, NodeStatus, Own};
+use crate::hub::written;
+use crate::lab::Ruler;
 use crate::status::{EtcdStatus, FabricNodeStatus, FabricStatus};
+
+mod hosts;
 
 /// The service.
 pub struct FabricService {
     fabric: Option<Arc<Fabric>>,
+    ruler: Option<Arc<Ruler>>,
+    hosts: Option<HostsDriver>,
+    /// The hosts that are up, while the own number is not known.
+    up: BTreeSet<NodeId>,
 }
 
 impl FabricService {
-    /// The service of a daemon that knows these other hosts.
-    pub const fn new(fabric: Option<Arc<Fabric>>) -> Self {
-        Self { fabric }
+    /// The service of a daemon that knows these other hosts, and rules the links of this lab.
+    pub fn new(fabric: Option<Arc<Fabric>>, ruler: Option<Arc<Ruler>>, now: Instant) -> Self {
+        let mut service = Self { fabric, ruler, hosts: None, up: BTreeSet::new() };
+        if let Some(Own::Known(node)) = service.fabric.as_ref().map(|fabric| fabric.own()) {
+            service.numbered(node, now);
+        }
+        service
+    }
+
+    /// The own number is known: this host takes part in the network of hosts.
+    fn numbered(&mut self, node: NodeId, now: Instant) {
+        let Some(fabric) = &self.fabric else { return };
+        if self.hosts.is_none() {
+            self.hosts = HostsDriver::new(Arc::clone(fabric), node, now);
+            for node in std::mem::take(&mut self.up) {
+                self.hosts.iter_mut().for_each(|hosts| hosts.link(node, true));
+            }
+        }
     }
 
     fn handle(&self, request: &Request, out: &mut Outbox) -> Result<(), InvalidMessage> {
-        let Control::Expel { node } = Control::parse(&request.bytes)? else {
-            let (kind, _) = split(&request.bytes)?;
-            return Err(InvalidMessage::Kind { kind });
-        };
-        let done = match &self.fabric {
-            _ if !request.from.may_command => {
-                Err("only root and the daemon's own user may expel nodes".to_owned())
+        let from = request.from;
+        let done = match Control::parse(&request.bytes)? {
+            Control::Expel { node } => self.expel(from, node, out),
+            Control::Link { node, port, is_cut } => self.set_cut(from, (node, port), is_cut, out),
+            Control::Network => return self.tell_network(from, out),
+            _ => {
+                let (kind, _) = split(&request.bytes)?;
+                return Err(InvalidMessage::Kind { kind });
             }
-            None => Err("the daemon serves this host alone; see fabric.listen".to_owned()),
-            Some(fabric) => fabric.expel(NodeId(node)).map_err(|error| error.to_string()),
         };
         let answer = match done {
-            Ok(()) => {
-                out.event("expelled", request.from, || format!("node {node} was expelled"));
-                Control::Done
-            }
+            Ok(()) => Control::Done,
             Err(reason) => Control::Refused { token: 0, reason },
         };
-        out.reply(request.from.process, &answer);
+        out.reply(from.process, &answer);
         Ok(())
     }
+
+    fn expel(&self, from: Peer, node: u32, out: &mut Outbox) -> Result<(), String> {
+        if !from.may_command {
+            return Err("only root and the daemon's own user may expel nodes".to_owned());
+        }
+        let Some(fabric) = &self.fabric else {
+            return Err("the daemon serves this host alone; see fabric.listen".to_owned());
+        };
+        fabric.expel(NodeId(node)).map_err(|error| error.to_string())?;
+        out.event("expelled", from, || format!("node {node} was expelled"));
+        Ok(())
+    }
+
+    fn set_cut(
+        &self,
+        from: Peer,
+        (node, port): (u32, u16),
+        is_cut: bool,
+        out: &mut Outbox,
+    ) -> Result<(), String> {
+        if !from.may_command {
+            return Err("only root and the daemon's own user may cut links".to_owned());
+        }
+        let ruler = self.ruler.as_ref().ok_or_else(no_lab)?;
+        ruler.set_cut(node, port, is_cut)?;
+        out.event("link", from, || format!("port {port} of node {node}: cut is {is_cut}"));
+        Ok(())
+    }
+
+    fn tell_network(&self, from: Peer, out: &mut Outbox) -> Result<(), InvalidMessage> {
+        let network = match (&self.ruler, &self.hosts) {
+            (Some(ruler), _) => ruler.describe(),
+            (None, Some(hosts)) => {
+                let nodes = self.fabric.iter().flat_map(|fabric| fabric.nodes()).map(node_status);
+                Ok(hosts.describe(nodes.collect()))
+            }
+            (None, None) => Err(no_network()),
+        };
+        let written = network.and_then(|network| {
+            let text = serde_json::to_vec(&network).map_err(|error| error.to_string())?;
+            written(&text).map_err(|errno| format!("no memory for the network: {errno}"))
+        });
+        match written {
+            Ok(file) => out.send(Outgoing {
+                to: from.process,
+                bytes: Control::NetworkReply.emit(),
+                descriptors: vec![Arc::new(file) as _],
+                wakeup: None,
+            }),
+            Err(reason) => out.reply(from.process, &Control::Refused { token: 0, reason }),
+        }
+        Ok(())
+    }
+}
+
+fn no_lab() -> String {
+    "the daemon has no lab, whose links alone can be cut; `weft lab up` starts one".to_owned()
+}
+
+fn no_network() -> String {
+    "the daemon rules no network; `weft lab up` or fabric.listen starts one, and `--topology SPEC` \
+     needs none"
+        .to_owned()
 }
 
 impl Service for FabricService {
@@ -71,7 +158,10 @@ impl Service for FabricService {
                 "fabric.ports",
                 "fabric.device",
             ],
-            events: &[("expelled", "A node was expelled from the fabric.")],
+            events: &[
+                ("expelled", "A node was expelled from the fabric."),
+                ("link", "A link of the lab was cut or mended."),
+            ],
         }
     }
 
@@ -81,6 +171,37 @@ impl Service for FabricService {
         {
             out.reject(request.from, error);
         }
+    }
+
+    fn handle_node(&mut self, event: NodeEvent, now: Instant, out: &mut Outbox) {
+        match event {
+            NodeEvent::Numbered(node) => self.numbered(node, now),
+            NodeEvent::Up(node) | NodeEvent::Down(node) => {
+                let is_up = matches!(event, NodeEvent::Up(_));
+                match (&mut self.hosts, is_up) {
+                    (Some(hosts), _) => hosts.link(node, is_up),
+                    (None, true) => drop(self.up.insert(node)),
+                    (None, false) => drop(self.up.remove(&node)),
+                }
+            }
+            NodeEvent::Message(node, bytes) => {
+                if let Some(hosts) = &mut self.hosts {
+                    hosts.receive(node, &bytes, now, out);
+                }
+            }
+            NodeEvent::Cuts(_) => {}
+        }
+        self.handle_timeout(now, out);
+    }
+
+    fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
+        if let Some(hosts) = &mut self.hosts {
+            hosts.tick(now, out);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.hosts.as_ref().map(HostsDriver::due)
     }
 
     fn report(&self) -> Report {
