@@ -7,7 +7,7 @@ use thiserror::Error;
 use toml::Spanned;
 use weft_network::time::{NANOSECOND, Time};
 use weft_network::traffic::{Pattern, Traffic};
-use weft_network::{Arbitration, LinkModel, Message, Settings};
+use weft_network::{Arbitration, LinkModel, Message, Processors, Settings};
 use weft_routing::Algorithm;
 use weft_topology::{Graph, Port, Shape, Vertex};
 
@@ -264,6 +264,11 @@ impl NetworkEntry {
             set(time(self.host_latency_ns), &mut side.latency);
         }
         set(time(self.host_message_ns), &mut settings.host.message_time);
+        settings.processors = self.processors.map(|count| Processors {
+            count,
+            send_time: time(self.processor_send_ns).unwrap_or(0),
+            receive_time: time(self.processor_receive_ns).unwrap_or(0),
+        });
         set(time(self.patience_ns), &mut settings.patience);
         settings.arbitration = match self.arbitration {
             Some(ArbitrationEntry::Age) => Arbitration::Age,
