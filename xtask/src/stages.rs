@@ -8,14 +8,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::cargo::{cargo, has_crate, profile, root, target};
+use crate::programs::Installation;
 use crate::shards::Ran;
-use crate::{end_to_end, programs, test_programs};
+use crate::{end_to_end, test_programs};
 
 /// The options of a run, and the results of its stages.
 #[derive(Debug, Default)]
 pub struct Run {
     /// Whether to run the full set of tests.
     pub long: bool,
+    /// The installation of the programs that the end-to-end cases run, from its begin to its end.
+    pub installation: Option<Installation>,
     /// The results of the end-to-end cases.
     pub ran: Vec<Ran>,
 }
@@ -42,6 +45,9 @@ pub struct Stage {
     pub run: fn(&mut Run) -> Outcome,
 }
 
+/// The name of the stage of the end-to-end tests.
+pub const END_TO_END: &str = "end-to-end";
+
 /// All stages, in the order in which they run.
 pub const STAGES: [Stage; 8] = [
     Stage { name: "format", text: "cargo fmt --check", run: format },
@@ -59,7 +65,7 @@ pub const STAGES: [Stage; 8] = [
         run: thread_sanitizer,
     },
     Stage { name: "docs", text: "documentation, warnings denied", run: docs },
-    Stage { name: "end-to-end", text: "third-party programs under weft run", run: end_to_end },
+    Stage { name: END_TO_END, text: "third-party programs under weft run", run: end_to_end },
 ];
 
 fn format(_: &mut Run) -> Outcome {
@@ -182,7 +188,7 @@ fn end_to_end(run: &mut Run) -> Outcome {
     if !has_crate("e2e") {
         return Outcome::Skipped("there is no crates/e2e".into());
     }
-    let missing = programs::provide();
+    let missing = run.installation.take().unwrap_or_else(Installation::begin).end();
     if !missing.is_empty() {
         println!("not installed, so cases will be ignored: {}", missing.join(", "));
     }
