@@ -241,6 +241,7 @@ impl State {
 
     /// Ends the waits that have lasted too long at `now`, by the clock of [`State::handle`].
     pub fn handle_timeout(&mut self, now: Duration, out: &mut Vec<Outgoing>) {
+        self.end_held(now, out);
         let mut late = Vec::new();
         for entry in self.entries.iter_mut().flatten() {
             if let PortState::Later(callers) = &mut entry.port {
@@ -259,6 +260,7 @@ impl State {
             PortState::Later(callers) => callers.first(),
             _ => None,
         });
-        callers.map(|caller| caller.until).min()
+        let of_callers = callers.map(|caller| caller.until).min();
+        of_callers.into_iter().chain(self.next_end_of_held()).min()
     }
 }

@@ -21,6 +21,7 @@ use weft_wire::endpoint_control::EndpointControl;
 
 pub mod calls;
 mod clock;
+mod cuts;
 mod errors;
 mod guests;
 mod invitations;
@@ -33,6 +34,7 @@ pub mod remote;
 mod state;
 mod tables;
 
+pub use cuts::{Cuts, Site};
 pub use nodes::{InvalidNodeMessage, Listed, NodeMessage, Refusal};
 #[cfg(any(test, feature = "test-doors"))]
 pub use state::fuzz_state;

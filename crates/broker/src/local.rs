@@ -13,9 +13,11 @@ use weft_fabric::NodeId;
 use weft_options::ServicePolicy;
 use weft_wire::endpoint_control::EndpointControl;
 
+#[cfg(any(test, feature = "test-doors"))]
+use crate::Cuts;
 use crate::{
     BrokerError, Client, Connector, Credentials, Limits, OpenBell, Outgoing, ProcessId, Received,
-    State, Waker, ticket_of,
+    Site, State, Waker, ticket_of,
 };
 
 /// A broker in this process. Clones share one state.
@@ -24,6 +26,7 @@ pub struct LocalBroker {
     inner: Arc<Mutex<Inner>>,
     node: NodeId,
     uid: u32,
+    site: Option<Site>,
 }
 
 struct Inner {
@@ -54,7 +57,7 @@ impl LocalBroker {
         let states = BTreeMap::from([(node, state)]);
         let inner = Inner { states, ahead: Duration::ZERO, clients: BTreeMap::new(), next: 1 };
         let uid = rustix::process::getuid().as_raw();
-        Self { inner: Arc::new(Mutex::new(inner)), node, uid }
+        Self { inner: Arc::new(Mutex::new(inner)), node, uid, site: None }
     }
 
     /// The broker of another node, which joins this one. It has the same limits and rules.
@@ -73,14 +76,32 @@ impl LocalBroker {
         inner.states.insert(node, state);
         inner.carry(Vec::new());
         drop(inner);
-        Self { inner: Arc::clone(&self.inner), node, uid: self.uid }
+        Self { inner: Arc::clone(&self.inner), node, uid: self.uid, site: None }
     }
 
     /// The same broker, with clients that claim to be user `uid`.
     #[cfg(any(test, feature = "test-doors"))]
     #[must_use]
     pub fn as_user(&self, uid: u32) -> Self {
-        Self { inner: Arc::clone(&self.inner), node: self.node, uid }
+        Self { uid, ..self.clone() }
+    }
+
+    /// The same broker, with clients that are at a node of a lab.
+    #[cfg(any(test, feature = "test-doors"))]
+    #[must_use]
+    pub fn at(&self, site: Site) -> Self {
+        Self { site: Some(site), ..self.clone() }
+    }
+
+    /// The nodes of the lab are cut off from each other like this.
+    #[cfg(any(test, feature = "test-doors"))]
+    pub fn set_cuts(&self, cuts: Cuts) {
+        let (mut inner, mut out) = (self.inner.lock(), Vec::new());
+        let now = crate::clock::now() + inner.ahead;
+        if let Some(state) = inner.states.get_mut(&self.node) {
+            state.set_cuts(cuts, now, &mut out);
+        }
+        inner.carry(out);
     }
 
     /// Has the brokers of all nodes tell endpoints with ports how long a peer may be silent.
@@ -104,6 +125,9 @@ impl Connector for LocalBroker {
         let process = ProcessId(inner.next);
         inner.next += 1;
         inner.clients.insert(process, Waiting::default());
+        if let (Some(state), Some(site)) = (inner.states.get_mut(&self.node), self.site) {
+            state.is_at(process, site);
+        }
         let credentials = Credentials { pid: std::process::id(), uid: self.uid };
         let (inner, node) = (Arc::clone(&self.inner), self.node);
         Ok(Box::new(LocalClient { inner, node, process, credentials }))

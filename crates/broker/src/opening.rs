@@ -97,6 +97,7 @@ impl State {
         self.entries[usize::from(vpid)] = Some(Entry {
             process: asker.process,
             uid: asker.uid,
+            site: self.site_of(asker.process),
             partition,
             is_member,
             offers,

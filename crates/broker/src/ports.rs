@@ -112,6 +112,9 @@ impl State {
         let Some(partition) = own.and_then(Entry::inside) else {
             return self.refuse_waiting(asker, Refusal::NotFound.answer(), out);
         };
+        if !self.leads(vpid, to.vpid.0) {
+            return self.refuse_waiting(asker, Answer::refused(status::AWAY), out);
+        }
         let waits = self.wait_for_port(to.vpid.0, Who::Here(asker), Some(partition), now, out);
         let from = address(self.node.0, vpid);
         let accepted = match waits {

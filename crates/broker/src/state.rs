@@ -25,6 +25,7 @@ use weft_wire::endpoint_control::{
 
 #[cfg(any(test, feature = "test-doors"))]
 use crate::NodeMessage;
+use crate::cuts::Sites;
 use crate::invitations::Invitations;
 use crate::nodes::Nodes;
 use crate::ports::Outcome;
@@ -63,7 +64,8 @@ pub struct State {
     keys: usize,
     pub(crate) invitations: Invitations,
     pub(crate) nodes: Nodes,
-    /// How long the peer of a port may be silent, milliseconds; 0 if that is not said.
+    pub(crate) sites: Sites,
+    /// How long a peer may be silent, milliseconds; 0 if that is not said.
     pub(crate) silence_ms: u64,
     /// Endpoints from before a restart have had their time to come back.
     pub(crate) is_settled: bool,
@@ -125,6 +127,7 @@ impl State {
             keys: 0,
             invitations: Invitations::default(),
             nodes: Nodes::default(),
+            sites: Sites::default(),
             silence_ms: 0,
             is_settled: false,
         }
@@ -287,6 +290,7 @@ impl State {
     /// Removes the endpoints of a client that is gone.
     pub fn process_gone(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) {
         self.no_guest(process);
+        self.forget_site(process);
         self.unplug(process, out);
         for vpid in self.vpids() {
             if self.entry(vpid).is_some_and(|entry| entry.process == process) {
@@ -400,6 +404,7 @@ impl State {
         if own.pairs.contains(ask.peer) {
             return Answer::refused(status::PAIRED);
         }
+        let leads = self.leads(ask.vpid, ask.peer);
         let found = self.entry_mut(ask.peer);
         let found = found.filter(|peer| partition.is_some() && peer.inside() == partition);
         let Some(peer) = found.filter(|_| ask.node == node && ask.peer != ask.vpid) else {
@@ -408,6 +413,9 @@ impl State {
         let Some(Shared { files: peer_files, bell }) = peer.shared.clone() else {
             return Answer::refused(status::PORT_ALONE);
         };
+        if !leads {
+            return Answer::refused(status::AWAY);
+        }
         if let Some(maximum) = own_full.or(peer.full()) {
             return Answer::full(maximum);
         }
@@ -448,7 +456,7 @@ impl State {
 
     /// Takes a peer from an endpoint. The senders to its groups hear of it if there was no room for
     /// further peers, because it was left out.
-    fn unpair(&mut self, vpid: u16, peer: u16, out: &mut Vec<Outgoing>) {
+    pub(crate) fn unpair(&mut self, vpid: u16, peer: u16, out: &mut Vec<Outgoing>) {
         let Some(entry) = self.entry_mut(vpid) else { return };
         let was_full = entry.full().is_some();
         entry.pairs.remove(peer);
@@ -497,6 +505,9 @@ impl State {
                 let Some(entry) = entry.as_ref().filter(|entry| entry.inside() == partition) else {
                     continue;
                 };
+                if !self.is_within_reach(vpid, other) {
+                    continue;
+                }
                 let joined = group < 63 && entry.groups & (1 << group) != 0;
                 if joined || group == Group::BROADCAST.number() {
                     members.insert(other);
@@ -610,6 +621,7 @@ impl State {
                     if let Some(own) = self.entry_mut(vpid) {
                         own.pairs.insert(peer);
                     }
+                    self.tell_held_again(vpid, peer, out);
                     self.vouch(vpid, peer, out);
                     return;
                 }
@@ -670,7 +682,7 @@ impl State {
         }
     }
 
-    fn tell_gone(&mut self, vpid: u16, peer: u16, reason: u8, out: &mut Vec<Outgoing>) {
+    pub(crate) fn tell_gone(&mut self, vpid: u16, peer: u16, reason: u8, out: &mut Vec<Outgoing>) {
         let node = self.node.0;
         if let Some(entry) = self.entry(vpid) {
             out.push(entry.news(PeerGone { vpid, node, peer, reason }));

@@ -10,6 +10,7 @@ use weft_fabric::{Access, EndpointAddress, PartitionId, ServiceName};
 use weft_options::share;
 use weft_wire::endpoint_control::{EndpointControl, KEYS_MAX, VPID_WORDS, VPIDS_MAX};
 
+use crate::cuts::Site;
 use crate::later::PortState;
 use crate::ports::Meeting;
 use crate::state::Outgoing;
@@ -136,6 +137,8 @@ pub(crate) struct Key {
 pub(crate) struct Entry {
     pub process: ProcessId,
     pub uid: u32,
+    /// The node of a lab in which it is.
+    pub site: Option<Site>,
     pub partition: PartitionId,
     /// False for a guest from before a restart, until somebody vouches for it.
     pub is_member: bool,

@@ -88,6 +88,20 @@ def stream_comes():
     say(digest.hexdigest())
 
 
+def counted_comes(file):
+    """As `stream_comes`, and keeps the number of bytes in a file."""
+    listener = socket.create_server(("", PORT))
+    say("ready")
+    connection = listener.accept()[0]
+    digest, count = hashlib.sha256(), 0
+    with open(file, "wb", buffering=0) as told:
+        while part := connection.recv(1 << 20):
+            digest.update(part)
+            count += len(part)
+            os.pwrite(told.fileno(), count.to_bytes(8, "little"), 0)
+    say(digest.hexdigest())
+
+
 def stream_goes(host, megabytes, pause):
     connection = socket.create_connection((host, PORT))
     say("ready")
@@ -196,6 +210,13 @@ def weft(*arguments, check=True):
     if check and ended.returncode != 0:
         sys.exit(f"{' '.join(command)}: {ended.returncode} {ended.stdout}{ended.stderr}")
     return ended
+
+
+def wait_for(is_so):
+    ends = time.monotonic() + LIMIT
+    while not is_so():
+        assert time.monotonic() < ends, "it does not become so"
+        time.sleep(0.02)
 
 
 class Role:
@@ -451,6 +472,96 @@ def links():
     weft("lab", "down")
     weft("lab", "up", "--nodes", "3", "--topology", "links:0-1")
     assert reaches("n1") and not reaches("n2")
+
+
+def fabric(*arguments, check=True):
+    return weft("fabric", *arguments, check=check)
+
+
+MEASURE = "lab exec n0 -- weft perf latency --to 0 --transport shm --runs 1".split()
+
+
+def endpoints():
+    """Endpoints on n0 and n1 that exchange messages, more than anybody waits for."""
+    MEASURE[4] = WEFT
+    serve = [WEFT, "lab", "exec", "n1", "--", WEFT, "perf", "serve"]
+    server = subprocess.Popen(serve, stdout=subprocess.PIPE, text=True)
+    assert "serving" in server.stdout.readline()
+    measure = [WEFT, *MEASURE, "--iterations", "40000000"]
+    measured = subprocess.Popen(measure, stdout=-1, stderr=-1, text=True)
+
+    def measures():
+        status = json.loads(weft("status", "--node", "lab", "--json").stdout)
+        own = [one for one in status["endpoints"] if one["pid"] == measured.pid]
+        return any(endpoint["peers"] > 0 for endpoint in own)
+
+    wait_for(measures)
+    # The call of the server has its own endpoint, and is over after that.
+    time.sleep(0.3)
+    return server, measured
+
+
+def cut_off():
+    """A manager leads around links that fail. Without a way, all that goes between nodes waits."""
+    weft("lab", "down")
+    os.environ["WEFT_FABRIC_SILENCE_MS"] = "3000"
+    weft("lab", "up", "--nodes", str(NODES))
+    assert "term 1, ruling" in fabric("show").stdout
+    fabric("check")
+    hops = lambda: len(json.loads(fabric("trace", "n0", "n1", "--json").stdout))
+    assert hops() == 1
+    fabric("fail", "n0-n1")
+    assert hops() == 2
+    listed = json.loads(weft("lab", "link", "--json").stdout)
+    assert {(link["a"], link["b"]) for link in listed if link["state"] == "down"} == {(0, 1)}
+    fabric("check")
+    for arguments, told in [
+        (["fail", "n0-n1"], "cut already"),
+        (["heal", "n0-n2"], "not cut"),
+        (["fail", "n0-n9"], "names no link"),
+        (["fail", "n0:7"], "no link"),
+        (["trace", "n0", "n9"], "n0 to n2"),
+    ]:
+        refused = fabric(*arguments, check=False)
+        assert refused.returncode == 1 and told in refused.stderr, (arguments, refused.stderr)
+
+    # A direct socket between n0 and n1, and endpoints, while n0 has no link.
+    under = [WEFT, "run", "--"]
+    came = "/run/weft-came"
+    receiver = Role(1, "counted_comes", came, under=under).ready()
+    sender = Role(0, "stream_goes", "n1", 100, 0.02, under=under).ready()
+
+    def on_fabric():
+        connections = json.loads(weft("status", "--node", "lab", "--json").stdout)["connections"]
+        return sum(connection["bytes_from_client"] for connection in connections)
+
+    def count():
+        with open(came, "rb") as file:
+            return int.from_bytes(file.read(8), "little")
+
+    wait_for(lambda: on_fabric() > 10 << 20)
+    server, measured = endpoints()
+    fabric("fail", "n0-n2")
+    assert fabric("trace", "n0", "n1", check=False).returncode == 1
+    assert fabric("check", check=False).returncode == 1
+    # What was there before is still read.
+    time.sleep(0.3)
+    still = count()
+    time.sleep(0.7)
+    assert count() == still, f"{count() - still} bytes crossed a link that was cut"
+    assert sender.process.poll() is None
+    fabric("heal", "n0-n2")
+    assert receiver.end() == sender.end()
+    # Endpoints live through a short cut, and are told of the end of their peer after the silence.
+    assert measured.poll() is None, measured.communicate()
+    fabric("fail", "n0-n2")
+    told = measured.communicate(timeout=LIMIT)[1]
+    assert measured.returncode == 1 and "is gone" in told and server.poll() is None, told
+    fabric("heal", "n0-n2")
+    again = weft(*MEASURE, "--iterations", "100")
+    assert "latency" in again.stdout, again.stdout
+    server.kill()
+    server.wait()
 
 
 def daemons():

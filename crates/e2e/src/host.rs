@@ -122,6 +122,45 @@ impl Host {
         serde_json::from_str(&ended.stdout).expect("JSON")
     }
 
+    /// `weft fabric show --json`.
+    ///
+    /// # Panics
+    /// When the daemon does not answer.
+    #[must_use]
+    pub fn network(&self) -> Value {
+        let command = self.node.weft(["fabric", "show", "--json"]);
+        let ended = self.node.start(command).wait(LIMIT).success();
+        serde_json::from_str(&ended.stdout).expect("JSON")
+    }
+
+    /// Waits until the manager is as `is` wants it at this host. Returns it: its seat, its term and
+    /// its standing.
+    ///
+    /// # Panics
+    /// When it does not become so.
+    pub fn await_manager(&self, is: impl Fn(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        loop {
+            let manager = self.network()["managers"][0].clone();
+            if is(&manager) {
+                return manager;
+            }
+            assert!(start.elapsed() < LIMIT, "{} has the manager {manager}", self.name);
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The steps of a packet from one host to another, as this one knows them.
+    ///
+    /// # Panics
+    /// When there is no way.
+    #[must_use]
+    pub fn trace(&self, from: &str, to: &str) -> Vec<Value> {
+        let command = self.node.weft(["fabric", "trace", from, to, "--json"]);
+        let ended = self.node.start(command).wait(LIMIT).success();
+        serde_json::from_str(&ended.stdout).expect("JSON")
+    }
+
     /// The state of the node with this name, its number, and the reason, as this host sees them.
     ///
     /// # Panics

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
             .long("a host is silent until the others give it up"),
         Case::new("etcd_with_certificates_and_users_is_joined_by_those_who_have_them", secured),
         Case::new("content_of_others_is_told_and_harms_nobody", garbage),
+        Case::new("one_host_manages_and_another_takes_over_when_it_is_killed", managers),
     ])
 }
 
@@ -230,5 +231,54 @@ fn garbage() -> Outcome {
     let content = etcd.content();
     assert!(content.iter().any(|(key, _)| key == "/weft/weft/present/0"), "{content:?}");
     assert!(content.iter().all(|(_, value)| !value.contains(&secret)), "{content:?}");
+    Ok(())
+}
+
+fn managers() -> Outcome {
+    let etcd = Etcd::start(1, "http", Vec::new())?;
+    let keeper = Node::without_daemon();
+    let key = key(&keeper, "key");
+    let mut hosts = ["a", "b", "c"].map(|name| host(name, &key, &etcd));
+    hosts.iter_mut().for_each(Host::start);
+    assert_mesh(&hosts.each_ref());
+    let rules = |host: &Host| host.network()["managers"][0]["standing"] == "ruling";
+    // Waits until one of these manages, and sees that no two ever do.
+    let ruler = |hosts: &[Host], but: Option<usize>| {
+        let start = Instant::now();
+        loop {
+            let all: Vec<_> = (0..hosts.len())
+                .filter(|place| Some(*place) != but && rules(&hosts[*place]))
+                .collect();
+            // They are asked one after the other. Two that manage at once would go on.
+            assert!(all.len() < 2 || !all.iter().all(|place| rules(&hosts[*place])), "{all:?}");
+            if let [one] = all[..] {
+                return one;
+            }
+            assert!(start.elapsed() < LIMIT, "nobody manages");
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let first = ruler(&hosts, None);
+    let term = |manager: &serde_json::Value| manager["term"].as_u64().expect("a number");
+    let before = term(&hosts[first].network()["managers"][0]);
+    let others: Vec<_> = (0..3).filter(|place| *place != first).collect();
+    let [one, other] = others[..] else { panic!("there are three") };
+    for place in [one, other] {
+        hosts[place].await_manager(|manager| term(manager) == before);
+    }
+    assert_eq!(hosts[first].trace(hosts[one].name, hosts[other].name).len(), 1);
+    hosts[first].kill();
+    // Routes stay meanwhile.
+    assert_eq!(hosts[one].trace(hosts[one].name, hosts[other].name).len(), 1);
+    let second = ruler(&hosts, Some(first));
+    let third = if second == one { other } else { one };
+    let after = term(&hosts[second].network()["managers"][0]);
+    assert!(after > before, "the term {after} follows {before}");
+    hosts[third].await_manager(|manager| term(manager) == after);
+    // One that comes back obeys.
+    hosts[first].start();
+    hosts[first]
+        .await_manager(|manager| term(manager) == after && manager["standing"] == "elsewhere");
+    assert!(rules(&hosts[second]));
     Ok(())
 }

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Case::new("another_release_is_refused_with_both_versions_at_both_ends", other_release),
         Case::new("an_expelled_host_stays_out", expelled),
         Case::new("keys_are_rotated_while_the_fabric_runs", rotated),
+        Case::new("the_first_daemon_manages_and_routes_stay_while_it_is_away", managed),
     ])
 }
 
@@ -234,5 +235,50 @@ fn rotated() -> Outcome {
     late.start();
     let (_, reason) = late.await_state("late", "refused");
     assert!(reason.contains("different fabric keys"), "{reason}");
+    Ok(())
+}
+
+fn managed() -> Outcome {
+    let keeper = Node::without_daemon();
+    let key = key(&keeper, "key");
+    let mut a = Host::new("a", &key, &[]);
+    let seed = a.address.clone();
+    let mut b = Host::new("b", &key, &[&seed]);
+    let mut c = Host::new("c", &key, &[&seed]);
+    [&mut a, &mut b, &mut c].into_iter().for_each(Host::start);
+    assert_mesh(&[&a, &b, &c]);
+    let is = |standing: &'static str| {
+        move |manager: &serde_json::Value| manager["standing"] == standing && manager["seat"] == 0
+    };
+    let term = |manager: &serde_json::Value| manager["term"].as_u64().expect("a number");
+    // All three have the tables when the manager rules over them.
+    let start = Instant::now();
+    while a.network()["links"].as_array().is_none_or(|links| links.len() < 3)
+        || a.network()["managers"][0]["standing"] != "ruling"
+        || c.network()["nodes"][2]["version"].is_null()
+    {
+        assert!(start.elapsed() < LIMIT, "{}", a.network());
+        thread::sleep(Duration::from_millis(20));
+    }
+    let told = a.network()["nodes"].clone();
+    for (number, (name, state)) in [("a", "self"), ("b", "up"), ("c", "up")].iter().enumerate() {
+        let node = &told[number];
+        assert_eq!(
+            (node["name"].as_str(), node["number"].as_u64()),
+            (Some(*name), Some(number as u64))
+        );
+        assert_eq!(node["host"]["state"], *state, "{told}");
+        assert!(node["host"]["address"].is_string() && node["host"]["transport"].is_string());
+    }
+    assert_eq!(a.trace("c", "b").len(), 1);
+    let first = term(&b.await_manager(is("elsewhere")));
+    let refused = b.node.start(b.node.weft(["fabric", "fail", "a-b"])).wait(LIMIT);
+    assert!(refused.stderr.contains("has no lab"), "{}", refused.stderr);
+    a.kill();
+    b.await_manager(is("away"));
+    assert_eq!(b.trace("b", "c").len(), 1, "routes stay");
+    a.start();
+    let again = b.await_manager(|manager| is("elsewhere")(manager) && term(manager) > first);
+    assert_eq!(term(&again), term(&a.await_manager(is("ruling"))));
     Ok(())
 }

@@ -13,7 +13,7 @@ const ENDS: Duration = Duration::from_secs(130);
 const PRIVATE: &str = "mount -t tmpfs tmpfs /run && exec \"$@\"";
 
 /// The cases of `lab.py`.
-const OWN: [&str; 15] = [
+const OWN: [&str; 16] = [
     "every_size",
     "interrupted",
     "many",
@@ -27,6 +27,7 @@ const OWN: [&str; 15] = [
     "daemon_dies",
     "daemons",
     "links",
+    "cut_off",
     "again",
     "missing",
 ];

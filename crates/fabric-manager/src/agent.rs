@@ -123,6 +123,25 @@ impl Agent {
         }
     }
 
+    /// The same, with a number that it has from elsewhere. A manager keeps it.
+    #[must_use]
+    pub fn numbered(self, number: u16) -> Self {
+        Self { number: Some(number), ..self }
+    }
+
+    /// The ports on the way to the manager that gave the last order, of this node and of those
+    /// behind it; empty at its own node. `None` before an order.
+    #[must_use]
+    pub fn way_to_manager(&self) -> Option<&[Port]> {
+        self.manager.as_deref()
+    }
+
+    /// Whether the link at a port is up or held.
+    #[must_use]
+    pub fn has_link(&self, port: Port) -> bool {
+        self.links.get(usize::from(port)).is_some_and(|link| *link != Link::Down)
+    }
+
     /// The link at a port failed or came up.
     pub fn link(&mut self, port: Port, is_up: bool) {
         if let Some(link) = self.links.get_mut(usize::from(port))
@@ -193,6 +212,19 @@ impl Agent {
         })
     }
 
+    /// The entries of a row, as bits: of a plane, or of the base layer without one.
+    #[must_use]
+    pub fn entries(&self, plane: Option<Side>, row: Row) -> &[u16] {
+        let rows = plane.map_or(&self.base, |side| &self.planes[place(side)]);
+        rows.rows.get(&row).map_or(&[], Vec::as_slice)
+    }
+
+    /// The virtual channels of the base layer.
+    #[must_use]
+    pub fn base_vcs(&self) -> u8 {
+        self.base_vcs
+    }
+
     /// The plane in use.
     #[must_use]
     pub fn side(&self) -> Option<Side> {
@@ -227,9 +259,11 @@ impl Agent {
     fn pass(&mut self, mut packet: Packet) -> Vec<Output> {
         if !packet.route.is_empty() {
             let port = packet.route.remove(0);
-            let has_link =
-                self.links.get(usize::from(port)).is_some_and(|link| *link != Link::Down);
-            return if has_link { vec![Output::Send(port, packet.encode())] } else { Vec::new() };
+            return if self.has_link(port) {
+                vec![Output::Send(port, packet.encode())]
+            } else {
+                Vec::new()
+            };
         }
         match &packet.body {
             Body::Order { term, sequence, order } => {

@@ -7,6 +7,8 @@
 //! - [`Rule`]: a network under managers, as a simulator drives it.
 //! - [`message`]: the packets between them.
 //! - [`model`]: a fabric of them in virtual time, for simulators and tests.
+//! - [`Lab`]: the agents and managers of nodes that are in one process.
+//! - [`Hosts`]: the agent and the manager of a host of a fabric of hosts.
 //!
 //! Drivers own links and clocks. They give packets and the time in milliseconds, and take packets.
 //!
@@ -21,6 +23,8 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod hosts;
+mod lab;
 mod manager;
 pub mod message;
 pub mod model;
@@ -29,6 +33,8 @@ mod orders;
 mod rule;
 
 pub use agent::{Agent, Output};
+pub use hosts::Hosts;
+pub use lab::{Lab, NodePair};
 pub use manager::{Manager, Settings, Standing};
 pub use network::Expected;
 pub use rule::{Rule, RuleSettings};

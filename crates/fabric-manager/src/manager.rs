@@ -126,6 +126,8 @@ struct Version {
 pub struct Manager {
     settings: Settings,
     term: u64,
+    /// The highest term by which a node refused an order.
+    superseded: u64,
     until: u64,
     state: State,
     orders: Orders<Tag>,
@@ -148,6 +150,7 @@ impl Manager {
             network: Network::new(settings.expected.clone()),
             settings,
             term: 0,
+            superseded: 0,
             until: 0,
             state: State::Idle,
             orders: Orders::new(0),
@@ -179,6 +182,12 @@ impl Manager {
         self.orders = Orders::new(self.orders.sequence());
         // Another manager may change the tables from here on.
         self.version = None;
+    }
+
+    /// The highest term of another manager by which a node refused an order; 0 if none did.
+    #[must_use]
+    pub fn superseded(&self) -> u64 {
+        self.superseded
     }
 
     /// The state.
@@ -242,6 +251,7 @@ impl Manager {
                 if let Answer::Superseded(term) = answer
                     && *term > self.term
                 {
+                    self.superseded = self.superseded.max(*term);
                     self.step_down();
                     return Vec::new();
                 }

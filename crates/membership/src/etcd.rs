@@ -4,7 +4,9 @@
 //! One key holds the table of nodes. It is changed by a transaction that compares its version, so
 //! of two daemons that change it at a time one has to read it again. A key for each node that is
 //! there holds the random number of its daemon's start; it hangs on a lease, and so goes when the
-//! daemon does. Nothing secret is in etcd.
+//! daemon does. The key of the manager is of the same kind: one daemon makes it, and manages the
+//! fabric as long as its lease lasts. The revision at which etcd made the key is the term. Nothing
+//! secret is in etcd.
 //!
 //! # Invariants
 //! - One request is under way at a time.
@@ -33,6 +35,11 @@ const LEASE_SECONDS: u64 = 8;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The pause when all endpoints have failed.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The part of a lease that its holder does not use, since clocks do not run alike.
+const MARGIN: Duration = Duration::from_secs(1);
+/// Terms from etcd begin above this, so that they are above those of a first daemon, which are
+/// seconds of the epoch.
+const TERM_BASE: u64 = 1 << 40;
 /// Longest reason of an endpoint that is told, characters.
 const REASON_MAX: usize = 200;
 
@@ -84,6 +91,7 @@ enum Step {
     Read,
     Propose,
     Announce,
+    Lead,
 }
 
 /// The next step of the round.
@@ -114,6 +122,30 @@ pub struct Etcd {
     asked: Option<Step>,
     /// The number whose presence was told in this round.
     announced: Option<u32>,
+    /// When the request was sent by which the lease was last made or renewed.
+    renewed: Duration,
+    sent: Duration,
+    manager: Manager,
+}
+
+/// The manager's key, as it was at the last look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Manager {
+    /// It was not looked at, or it was asked for in this round.
+    Unknown,
+    /// There is none.
+    Nobody,
+    /// A daemon with this incarnation made it at this revision.
+    Holder { incarnation: u64, revision: u64 },
+}
+
+/// The lease of the manager of a fabric.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lead {
+    /// Its term. A later one is higher.
+    pub term: u64,
+    /// When it ends, unless it is renewed, by the clock of the daemon.
+    pub until: Duration,
 }
 
 /// An answer that is of no use.
@@ -157,6 +189,8 @@ struct KeyValue {
     #[serde(default)]
     value: String,
     mod_revision: String,
+    #[serde(default)]
+    create_revision: String,
 }
 
 impl Etcd {
@@ -175,7 +209,23 @@ impl Etcd {
             next: Duration::ZERO,
             asked: None,
             announced: None,
+            renewed: Duration::ZERO,
+            sent: Duration::ZERO,
+            manager: Manager::Unknown,
         }
+    }
+
+    fn manager_key(&self) -> String {
+        format!("/weft/{}/manager", self.config.fabric)
+    }
+
+    /// The lease by which this daemon manages the fabric, if it had that at the last look.
+    #[must_use]
+    pub fn lead(&self) -> Option<Lead> {
+        let Manager::Holder { incarnation, revision } = self.manager else { return None };
+        let is_own = incarnation == self.config.incarnation && self.lease.is_some();
+        let until = self.renewed + Duration::from_secs(LEASE_SECONDS) - MARGIN;
+        is_own.then(|| Lead { term: TERM_BASE.saturating_add(revision), until })
     }
 
     fn table_key(&self) -> String {
@@ -217,10 +267,13 @@ impl Etcd {
             (Due::Rest, _) if self.proposal.is_some() => Step::Propose,
             (Due::Rest, None) if number.is_some() => Step::Grant,
             (Due::Rest, Some(_)) if unannounced.is_some() => Step::Announce,
+            (Due::Rest, Some(_)) if number.is_some() && self.manager == Manager::Nobody => {
+                Step::Lead
+            }
             (Due::Rest, _) => return None,
         };
         let (path, body) = self.written(step, unannounced);
-        self.asked = Some(step);
+        (self.asked, self.sent) = (Some(step), now);
         let place = self.endpoint % self.config.endpoints.len().max(1);
         Some(Request {
             url: format!("{}/v3/{path}", self.config.endpoints.get(place)?),
@@ -257,7 +310,8 @@ impl Etcd {
                     "range_end": coded(end.as_bytes()),
                     "limit": NODES_MAX,
                 });
-                let ranges = [json!({ "key": key }), all];
+                let manager = json!({ "key": coded(self.manager_key().as_bytes()) });
+                let ranges = [json!({ "key": key }), all, manager];
                 let ranges = ranges.map(|range| json!({ "request_range": range }));
                 ("kv/txn", json!({ "success": ranges }))
             }
@@ -274,17 +328,26 @@ impl Etcd {
             Step::Announce => {
                 self.announced = unannounced;
                 let number = unannounced.unwrap_or_default();
-                let key = coded(format!("{}{number}", self.present_prefix()).as_bytes());
-                let value = coded(self.config.incarnation.to_string().as_bytes());
-                let compare = json!({
-                    "key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0",
-                });
-                let put = json!({
-                    "request_put": { "key": key, "value": value, "lease": self.lease },
-                });
-                ("kv/txn", json!({ "compare": [compare], "success": [put] }))
+                self.made(&format!("{}{number}", self.present_prefix()))
+            }
+            Step::Lead => {
+                self.manager = Manager::Unknown;
+                self.made(&self.manager_key())
             }
         }
+    }
+
+    /// The request that makes a key that is not there, which then hangs on the lease.
+    fn made(&self, key: &str) -> (&'static str, Value) {
+        let key = STANDARD.encode(key);
+        let value = STANDARD.encode(self.config.incarnation.to_string());
+        let compare = json!({
+            "key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0",
+        });
+        let put = json!({
+            "request_put": { "key": key, "value": value, "lease": self.lease },
+        });
+        ("kv/txn", json!({ "compare": [compare], "success": [put] }))
     }
 
     /// Takes the answer to the request that is under way: the status and the body, or why there is
@@ -353,6 +416,7 @@ impl Etcd {
             }
             Step::Grant => {
                 self.lease = Some(text(&value()?, "ID").ok_or_else(garbled)?);
+                (self.renewed, self.manager) = (self.sent, Manager::Unknown);
                 if self.due == Due::Lease {
                     self.due = Due::Read;
                 }
@@ -362,8 +426,8 @@ impl Etcd {
                 let left = answer["result"]["TTL"].as_str().and_then(|left| left.parse().ok());
                 // The lease has ended, and with it the presence, if nothing is left.
                 match left.unwrap_or(0_u64) {
-                    0 => self.lease = None,
-                    _ => self.due = Due::Read,
+                    0 => (self.lease, self.manager) = (None, Manager::Unknown),
+                    _ => (self.due, self.renewed) = (Due::Read, self.sent),
                 }
             }
             Step::Read => {
@@ -382,8 +446,8 @@ impl Etcd {
                 let present = self.present.clone();
                 return Ok(Some(DirectoryNews::Table { table: Some(table), version, present }));
             }
-            // The next look says whose presence it is.
-            Step::Announce => drop(txn()?),
+            // The next look says whose presence it is, and who manages.
+            Step::Announce | Step::Lead => drop(txn()?),
         }
         Ok(None)
     }
@@ -391,9 +455,12 @@ impl Etcd {
     /// The content of the directory.
     fn read(&mut self, answer: &TxnAnswer) -> Result<DirectoryNews, Bad> {
         let ranges = answer.responses.iter().filter_map(|one| one.response_range.as_ref());
-        let [tables, present] = ranges.collect::<Vec<_>>()[..] else {
+        let [tables, present, ref rest @ ..] = ranges.collect::<Vec<_>>()[..] else {
             return Err(Bad::Endpoint("its answer has no content".to_owned()));
         };
+        if let Some(manager) = rest.first() {
+            self.manager = read_manager(&manager.kvs);
+        }
         self.present = self.read_present(&present.kvs);
         let present = self.present.clone();
         let Some(found) = tables.kvs.first() else {
@@ -422,6 +489,17 @@ impl Etcd {
         };
         found.iter().take(NODES_MAX).filter_map(read).collect()
     }
+}
+
+/// The holder of the manager's key. A key of others is held by nobody who would manage.
+fn read_manager(found: &[KeyValue]) -> Manager {
+    let Some(one) = found.first() else { return Manager::Nobody };
+    let value = decoded(&one.value).and_then(|bytes| String::from_utf8(bytes).ok());
+    let held = value.and_then(|value| value.parse().ok()).zip(number(&one.create_revision));
+    held.map_or(Manager::Unknown, |(incarnation, revision)| Manager::Holder {
+        incarnation,
+        revision,
+    })
 }
 
 fn decoded(text: &str) -> Option<Vec<u8>> {

@@ -24,7 +24,7 @@ mod session;
 mod tls;
 
 pub use etcd::{
-    ANSWER_BYTES_MAX, Etcd, EtcdConfig, EtcdUser, Request, fuzz_answers as fuzz_etcd_answers,
+    ANSWER_BYTES_MAX, Etcd, EtcdConfig, EtcdUser, Lead, Request, fuzz_answers as fuzz_etcd_answers,
 };
 pub use identity::{Identity, InvalidIdentity, OwnIdentity};
 pub use key::{FabricKeys, InvalidKey, Role, new_key_line};

@@ -34,5 +34,6 @@ pub use links::Counts;
 pub use network::{Network, NetworkError, SendError};
 pub use packet::{Destination, LostBecause, Message, Outcome};
 pub use settings::{
-    Arbitration, CLASSES_MAX, HostModel, LinkModel, PACKET_BYTES_MAX, Settings, SettingsError,
+    Arbitration, CLASSES_MAX, HostModel, LinkModel, PACKET_BYTES_MAX, Processors, Settings,
+    SettingsError,
 };

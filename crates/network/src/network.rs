@@ -34,6 +34,8 @@ pub(crate) enum Event {
     Credit { channel: ChannelId, bytes: u32 },
     /// The tail of a packet arrived at its host.
     Deliver(u32),
+    /// The processor of its receiver has taken a message.
+    Taken(u32),
     /// Packets that have waited too long are looked for.
     Patience,
 }
@@ -51,6 +53,8 @@ pub struct Network {
     pub(crate) shared: Arena<Shared>,
     pub(crate) messages: Arena<Carried>,
     pub(crate) hosts: Vec<Host>,
+    /// When each processor is free.
+    pub(crate) processors: Vec<Time>,
     pub(crate) outcomes: VecDeque<Outcome>,
     pub(crate) random: ChaCha8Rng,
     /// Vertices that crashed.
@@ -139,7 +143,10 @@ impl Network {
         }
         let links = Links::new(&graph, &settings, vcs)?;
         let hosts = links.hosts().iter().map(|_| Host::new()).collect();
+        let processors = settings.processors.map_or(0, |processors| processors.count);
+        let processors = vec![0; usize::try_from(processors).unwrap_or(0)];
         Ok(Self {
+            processors,
             now: 0,
             events: EventQueue::new(),
             waiting: Waiting::new(settings.arbitration),
@@ -279,6 +286,7 @@ impl Network {
                 }
             }
             Event::Deliver(packet) => self.deliver(packet),
+            Event::Taken(message) => self.taken(message),
             Event::Patience => self.look_for_patience(),
         }
     }

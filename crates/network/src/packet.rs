@@ -16,6 +16,17 @@ pub enum Destination {
     Group(u8),
 }
 
+impl Destination {
+    /// The host, if it is one.
+    #[must_use]
+    pub const fn host(self) -> Option<Vertex> {
+        match self {
+            Self::Host(host) => Some(host),
+            Self::Group(_) => None,
+        }
+    }
+}
+
 impl From<Vertex> for Destination {
     fn from(host: Vertex) -> Self {
         Self::Host(host)

@@ -33,6 +33,18 @@ pub struct HostModel {
     pub message_time: Time,
 }
 
+/// Processors that the hosts share, as the nodes of a lab share those of their machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Processors {
+    /// How many there are. The hosts are dealt out to them in turn.
+    pub count: u32,
+    /// The processor's time for a message before its first packet leaves, in picoseconds.
+    pub send_time: Time,
+    /// The processor's time for a message after its last packet has arrived, in picoseconds. Of a
+    /// message to a group, that of the last receiver.
+    pub receive_time: Time,
+}
+
 /// The packet that a link takes, of those that wait for it in the same virtual channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Arbitration {
@@ -65,6 +77,8 @@ pub struct Settings {
     pub router_delay: Time,
     /// Every host.
     pub host: HostModel,
+    /// The processors of the hosts; `None` if each host has what it needs.
+    pub processors: Option<Processors>,
     /// The packet that a link takes next.
     pub arbitration: Arbitration,
     /// A packet that waits longer in one router is lost, in picoseconds. So nothing waits for ever
@@ -114,6 +128,9 @@ pub enum SettingsError {
     /// The links have too many different parameters.
     #[error("links have more than 65,535 different parameters; round them")]
     Models,
+    /// Hosts without a processor.
+    #[error("no processor serves the hosts; give one or more")]
+    Processors,
     /// No message may be sent.
     #[error("no message may be on its way; give room for one or more")]
     Messages,
@@ -161,6 +178,7 @@ impl Default for Settings {
             buffer_bytes: 8_192,
             router_delay: 40 * NANOSECOND,
             host,
+            processors: None,
             arbitration: Arbitration::RoundRobin,
             patience: MILLISECOND,
             messages_max: 4_000_000,
@@ -185,6 +203,13 @@ impl Settings {
         }
         for delay in [self.router_delay, self.host.message_time] {
             check_delay(delay)?;
+        }
+        if let Some(Processors { count, send_time, receive_time }) = self.processors {
+            if count == 0 {
+                return Err(SettingsError::Processors);
+            }
+            check_delay(send_time)?;
+            check_delay(receive_time)?;
         }
         let packet = self.packet_bytes();
         if self.mtu_bytes == 0 || packet > PACKET_BYTES_MAX {
@@ -231,6 +256,10 @@ mod tests {
         assert_eq!(damage, Err(SettingsError::Damage(1_000_000)));
         assert_eq!(with(|s| s.patience = 0), Err(SettingsError::Patience(0)));
         assert_eq!(with(|s| s.messages_max = 0), Err(SettingsError::Messages));
+        let none = |s: &mut Settings| {
+            s.processors = Some(Processors { count: 0, send_time: 0, receive_time: 0 });
+        };
+        assert_eq!(with(none), Err(SettingsError::Processors));
         assert_eq!(with(|s| s.router_delay = Time::MAX), Err(SettingsError::Late(Time::MAX)));
     }
 }

@@ -11,7 +11,7 @@ use crate::arena::index;
 use crate::time::{MICROSECOND, NANOSECOND, Time};
 use crate::{
     Arbitration, Destination, HostModel, LinkModel, LostBecause, Message, Network, NetworkError,
-    Outcome, SendError, Settings,
+    Outcome, Processors, SendError, Settings,
 };
 
 /// A mesh of `width` x `height` hosts.
@@ -123,6 +123,31 @@ fn a_packet_takes_the_sum_of_its_hops_when_nothing_else_is_there() {
         assert_eq!(run(&mut network), [(0, Some(begin + expected))], "{hops} hops, {bytes} bytes");
     }
     assert_idle(&mut network, before);
+}
+
+#[test]
+fn hosts_that_share_a_processor_wait_for_it() {
+    let with = |count| {
+        let processors = Processors { count, send_time: 1_000_000, receive_time: 3_000_000 };
+        let settings = Settings { processors: Some(processors), ..Settings::default() };
+        let mut network = network(mesh(4, 1), settings);
+        let before = network.credits();
+        // Both need a processor to send, and both receivers one to take what came.
+        network.send(Message { tag: 1, ..message(0, 1, 0) }).expect("room");
+        network.send(Message { tag: 2, ..message(2, 3, 0) }).expect("room");
+        let ends: Vec<_> =
+            run(&mut network).into_iter().map(|(_, at)| at.expect("none is lost")).collect();
+        assert_idle(&mut network, before);
+        (ends[0], ends[1])
+    };
+    // Two routers, a link, and 16 bytes of header.
+    let way = 2 * 40_000 + 20_000 + 16 * 80;
+    let alone = 1_000_000 + way + 3_000_000;
+    assert_eq!(with(4), (alone, alone));
+    // One processor: both send first, then one message is taken after the other.
+    assert_eq!(with(1), (5_000_000, 8_000_000));
+    // Hosts 0 and 2 share one, and hosts 1 and 3 the other.
+    assert_eq!(with(2), (alone, alone + 3_000_000));
 }
 
 #[test]

@@ -57,11 +57,11 @@ impl Connection {
         }
     }
 
-    /// Follows a peer that left the lane for good or to give it back. Costs little when the peer
-    /// did not.
+    /// Follows a peer that left the lane for good or to give it back, or leaves a lane that the
+    /// daemon recalled. Costs little when neither is so.
     #[inline]
     pub fn follow<L: Carry>(&self, fd: RawFd, lane: &L) {
-        if SendSide::peer_left(lane) {
+        if SendSide::is_called_away(lane) {
             self.follow_now(fd);
         }
     }

@@ -98,6 +98,15 @@ pub enum RoutingError {
     OtherNetwork,
 }
 
+/// The tables that a vertex has loaded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Loaded {
+    /// The bits of the global and local entries of the base layer and of both planes.
+    pub layers: [(Vec<u16>, Vec<u16>); 3],
+    /// The ports at which it sends a broadcast on.
+    pub broadcast: Vec<Port>,
+}
+
 /// The routes of a network, for the links that were not cut when they were computed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Routes {
@@ -152,6 +161,52 @@ impl Routes {
         }
         routes.tables.spare = Some(self.tables.active.clone());
         Ok(routes)
+    }
+
+    /// The routes of a network whose vertices have loaded these tables, with `side` as the active
+    /// plane. `loaded` gives the tables of a vertex; one that gives none has no entries. A vertex
+    /// has the number of its place. Only broadcast is known of the groups.
+    ///
+    /// # Errors
+    /// [`RoutingError`] if the network has no numbers.
+    pub fn loaded(
+        graph: &Graph,
+        side: Side,
+        base_vcs: u8,
+        loaded: impl Fn(Vertex) -> Option<Loaded>,
+    ) -> Result<Self, RoutingError> {
+        let numbering = Numbering::of(graph)?;
+        let all: Vec<Option<Loaded>> = (0..graph.vertices()).map(loaded).collect();
+        let layer = |place: usize| {
+            let rows: Vec<_> = (all.iter())
+                .map(|own| own.as_ref().map(|own| own.layers[place].clone()).unwrap_or_default())
+                .collect();
+            let is_there =
+                rows.iter().any(|(global, local)| !(global.is_empty() && local.is_empty()));
+            is_there.then(|| Layer::loaded(graph.vertices(), &numbering, &rows))
+        };
+        let broadcast = all.iter().map(|own| own.as_ref().map(|own| own.broadcast.clone()));
+        let multicast = Multicast::loaded(
+            Tree::grow(graph, &numbering),
+            broadcast.map(Option::unwrap_or_default),
+        );
+        let [one, other] = match side {
+            Side::A => [1, 2],
+            Side::B => [2, 1],
+        };
+        let spare =
+            layer(other).map(|layer| Plane { layer: Some(layer), multicast: multicast.clone() });
+        let tables = Tables {
+            base: layer(0),
+            base_vcs,
+            side,
+            active: Plane { layer: layer(one), multicast },
+            spare,
+            adaptive: None,
+            numbering,
+        };
+        let (hosts, parts, turns) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { tables, algorithm: Algorithm::Auto, hosts, parts, turns })
     }
 
     fn with(

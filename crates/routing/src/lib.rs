@@ -23,5 +23,5 @@ pub mod tables;
 pub mod tree;
 mod updown;
 
-pub use compute::{Algorithm, NoAlgorithm, Routes, RoutingError};
+pub use compute::{Algorithm, Loaded, NoAlgorithm, Routes, RoutingError};
 pub use route::{Choice, Heading, Route};

@@ -49,6 +49,16 @@ impl Multicast {
         own
     }
 
+    /// Broadcast alone, with the ports that each vertex has loaded.
+    pub(crate) fn loaded(tree: Tree, ports: impl Iterator<Item = Vec<Port>>) -> Self {
+        let mut group = Group { first: vec![0], ports: Vec::new() };
+        for mut own in ports {
+            group.ports.append(&mut own);
+            group.first.push(u32::try_from(group.ports.len()).unwrap_or(u32::MAX));
+        }
+        Self { tree, members: BTreeMap::new(), groups: BTreeMap::from([(BROADCAST, group)]) }
+    }
+
     /// The tree along which packets go.
     #[must_use]
     pub fn tree(&self) -> &Tree {

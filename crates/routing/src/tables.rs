@@ -188,6 +188,26 @@ impl<T: Copy> Layer<T> {
     }
 }
 
+impl Layer<Entry> {
+    /// Tables with these bits of global and local entries, by vertex. What a row lacks is no entry,
+    /// and what it has too much is left out.
+    pub(crate) fn loaded(
+        vertices: Vertex,
+        numbering: &Numbering,
+        rows: &[(Vec<u16>, Vec<u16>)],
+    ) -> Self {
+        let mut layer = Self::new(vertices, numbering, Entry::NONE);
+        let (segments, width) = (layer.segments as usize, layer.width as usize);
+        for (vertex, (global, local)) in rows.iter().enumerate() {
+            let own = &mut layer.global[vertex * segments..(vertex + 1) * segments];
+            own.iter_mut().zip(global).for_each(|(own, bits)| *own = Entry::from_bits(*bits));
+            let own = &mut layer.local[vertex * width..(vertex + 1) * width];
+            own.iter_mut().zip(local).for_each(|(own, bits)| *own = Entry::from_bits(*bits));
+        }
+        layer
+    }
+}
+
 /// Sets of ports for adaptive routing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Adaptive {

@@ -149,14 +149,15 @@ impl Endpoints {
     }
 
     fn begin(&mut self, from: usize, message: &Message) -> Result<(), OperationError> {
-        let to = self.nodes[self.place_of[&message.to]].open.as_ref();
+        let receiver = message.to.host().expect("a scenario sends between hosts");
+        let to = self.nodes[self.place_of[&receiver]].open.as_ref();
         let (key, address) =
             to.map(|to| (to.key, to.endpoint.address())).ok_or(OperationError::PeerDown)?;
         let Some(open) = &mut self.nodes[from].open else { return Err(OperationError::PeerDown) };
         let endpoint = &mut open.endpoint;
         let peer =
             endpoint.connect_within(address, AT_ONCE).map_err(|_| OperationError::PeerDown)?;
-        open.peers.insert(peer, message.to);
+        open.peers.insert(peer, receiver);
         let length = usize::try_from(message.bytes).unwrap_or(usize::MAX).min(self.bytes.len());
         let target = Target { key, offset: 0 };
         let operation = weft_fabric::Operation::new(message.tag);
@@ -272,7 +273,9 @@ impl Endpoints {
             self.nodes[from].waiting.iter().map(|message| message.tag).collect();
         let place_of = std::mem::take(&mut self.place_of);
         self.lose_where(|message| {
-            place_of[&message.from] == from && message.to == to && !waiting.contains(&message.tag)
+            place_of[&message.from] == from
+                && message.to.host() == Some(to)
+                && !waiting.contains(&message.tag)
         });
         self.place_of = place_of;
     }

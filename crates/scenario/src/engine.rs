@@ -91,7 +91,7 @@ impl Engine {
             Fabric::Flows { network, lost } => lost.pop_front().or_else(|| {
                 let end = network.run(until)?;
                 let Flow { from, to, bytes, tag } = end.flow;
-                let message = Message { from, to, bytes, class: 0, tag };
+                let message = Message { from, to: to.into(), bytes, class: 0, tag };
                 let (sent_at, at) = (end.began_at, end.at);
                 Some(match end.ending {
                     Ending::Arrived => Outcome::Delivered { message, sent_at, at, hops: 0 },
@@ -117,6 +117,7 @@ impl Engine {
                     return Ok(Sent::Refused);
                 }
                 // Without a way it is lost at once, and its host sends it again some time.
+                let to = to.host().expect("a scenario sends between hosts");
                 if network.begin(Flow { from, to, bytes, tag }).is_err() {
                     let (at, because) = (network.now(), LostBecause::NoWay);
                     lost.push_back(Outcome::Lost { message, sent_at: at, at, because });

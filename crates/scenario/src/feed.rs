@@ -56,7 +56,7 @@ impl<'a> Feed<'a> {
                 Self::Timed(timed.peekable())
             }
             Workload::Closed { traffic, bytes, class, messages, pace } => {
-                let model = Message { from: 0, to: 0, bytes: *bytes, class: *class, tag: 0 };
+                let model = Message { from: 0, to: 0.into(), bytes: *bytes, class: *class, tag: 0 };
                 Self::Closed(Box::new(Closed::new(traffic, model, *messages, *pace, seed)))
             }
         }
@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    fn sent(pace: ClosedPace, ends: usize) -> Vec<(Vertex, Destination)> {
+    fn sent(pace: ClosedPace, ends: usize) -> Vec<(u32, u32)> {
         let graph = "full:3".parse::<Shape>().expect("a shape").graph(None).expect("a graph");
         let traffic = Traffic::new(&graph, Pattern::AllToAll).expect("it fits");
         let model = Message { from: 0, to: 0.into(), bytes: 1, class: 0, tag: 0 };
@@ -203,7 +203,7 @@ mod tests {
         let mut sent = Vec::new();
         for end in 0..=ends {
             while let Some(message) = closed.take() {
-                sent.push((message.from, message.to));
+                sent.push((message.from, message.to.host().expect("a host")));
             }
             if end < ends {
                 closed.ended(u32::try_from(end % 3).expect("small"));

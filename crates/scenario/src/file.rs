@@ -39,6 +39,9 @@ pub(crate) struct NetworkEntry {
     pub host_mbit: Option<u64>,
     pub host_latency_ns: Option<u64>,
     pub host_message_ns: Option<u64>,
+    pub processors: Option<u32>,
+    pub processor_send_ns: Option<u64>,
+    pub processor_receive_ns: Option<u64>,
     pub arbitration: Option<ArbitrationEntry>,
     pub patience_ns: Option<u64>,
 }

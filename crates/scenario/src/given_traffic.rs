@@ -199,5 +199,5 @@ fn parse_message(words: &[&str], graph: &Graph) -> Option<(Time, Message)> {
     let from = graph.find(words[1]).filter(is_host)?;
     let to = graph.find(words[2]).filter(is_host)?;
     let bytes = words[3].parse().ok().filter(|bytes| *bytes <= 1 << 40)?;
-    Some((time * NANOSECOND, Message { from, to, bytes, class, tag: 0 }))
+    Some((time * NANOSECOND, Message { from, to: to.into(), bytes, class, tag: 0 }))
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use weft_fabric_manager::RuleSettings;
 use weft_network::time::{NANOSECOND, Time};
 use weft_network::traffic::Traffic;
-use weft_network::{Arbitration, LinkModel, Message, Settings, SettingsError};
+use weft_network::{Arbitration, LinkModel, Message, Processors, Settings, SettingsError};
 use weft_routing::Algorithm;
 use weft_topology::{Graph, Port, Shape, Vertex};
 
@@ -252,6 +252,11 @@ impl NetworkEntry {
             set(time(self.host_latency_ns), &mut side.latency);
         }
         set(time(self.host_message_ns), &mut settings.host.message_time);
+        settings.processors = self.processors.map(|count| Processors {
+            count,
+            send_time: time(self.processor_send_ns).unwrap_or(0),
+            receive_time: time(self.processor_receive_ns).unwrap_or(0),
+        });
         set(time(self.patience_ns), &mut settings.patience);
         settings.arbitration = match self.arbitration {
             Some(ArbitrationEntry::Age) => Arbitration::Age,
@@ -299,6 +304,7 @@ fn key_of(error: &SettingsError) -> Option<&'static str> {
         SettingsError::Buffer { .. } => Some("buffer_bytes"),
         SettingsError::Damage(_) => Some("damaged_per_million"),
         SettingsError::Patience(_) => Some("patience_ns"),
+        SettingsError::Processors => Some("processors"),
         // Links and hosts have both.
         SettingsError::Slow(_) | SettingsError::Late(_) => None,
         SettingsError::Models | SettingsError::Messages => None,

@@ -25,7 +25,8 @@ pub(crate) mod word {
     pub const RECEIVE_BUFFER: usize = 1;
     /// `(messages sent + 1) << 2 | how`, see [`crate::closed`]. 0 while the direction is open.
     pub const CLOSED: usize = 2;
-    /// `crossings << 2 | leaving`. The direction is on the lane while `crossings` is odd.
+    /// `crossings << 3 | recall << 2 | leaving`. The direction is on the lane while `crossings` is
+    /// odd. The bit `recall` is for [`super::RECALL`].
     pub const ROUTE: usize = 3;
     /// Bytes on TCP before the direction goes on over the lane.
     pub const TO_LANE: usize = 4;
@@ -130,6 +131,16 @@ pub(crate) mod acquaintance {
     pub const IS_MUTUAL: u64 = 2;
 }
 
+/// The word and the bit of it by which the node daemon recalls a lane of shared memory, when no way
+/// is left between the nodes of its ends. It sets the bit in the words of both ends. Either end
+/// then leaves for good with its next write or wait, as it would after a peer that left.
+///
+/// An end that posts the word at that moment removes the bit from its own. So the daemon sets the
+/// bits again from time to time, as long as the lane is there. The bit says nothing of the end
+/// whose word it is in, which may come to the lane in the same moment: so whether a peer has left
+/// is read off the other bits alone.
+pub const RECALL: (usize, u64) = (word::ROUTE, 1 << 2);
+
 /// How long an end leaves the lane.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Leave {
@@ -186,7 +197,7 @@ impl PeerRoute {
     }
 
     pub const fn crossings(self) -> u64 {
-        self.0 >> 2
+        self.0 >> 3
     }
 
     pub const fn is_on_tcp(self) -> bool {
@@ -206,6 +217,13 @@ impl PeerRoute {
     /// True if the peer does not come to this lane again.
     pub fn leaves_for_good(self) -> bool {
         self.leaving() >= Some(Leave::GivingBack)
+    }
+
+    /// True if the peer does not come to this lane again, or the daemon recalled the lane.
+    #[inline]
+    pub const fn calls_away(self) -> bool {
+        // Two and more: a way of leaving for good, or the bit of the daemon above those.
+        self.0 & 7 >= 2
     }
 
     /// True if the peer leaves to give the lane back.
@@ -341,7 +359,7 @@ impl Outward {
     }
 
     fn post<L: Carry>(&self, lane: &L) {
-        lane.post(word::ROUTE, self.crossings << 2 | self.leaving.get().number());
+        lane.post(word::ROUTE, self.crossings << 3 | self.leaving.get().number());
     }
 }
 

@@ -111,7 +111,7 @@ impl SendSide {
             && self.returning.is_last == 0
             && Self::peer_attached(lane, side)
             && !PeerRoute::ended_on_tcp(lane)
-            && !PeerRoute::of(lane).leaves_for_good()
+            && !PeerRoute::of(lane).calls_away()
             && !lane.is_over()
             && self.route.may_cross(lane)
             // Until something has landed there, a lane over a network may refuse all, and a
@@ -215,12 +215,20 @@ impl SendSide {
         PeerRoute::of(lane).leaves_for_good()
     }
 
-    /// The way in which the peer left the lane, if this end has not followed yet. The peer waits
-    /// for this end to follow, even if this direction was never on the lane.
+    /// True if the peer left the lane for good, or the daemon recalled it: see
+    /// [`SendSide::leave_to_follow`].
+    #[inline]
+    pub fn is_called_away<L: Carry>(lane: &L) -> bool {
+        PeerRoute::of(lane).calls_away()
+    }
+
+    /// The way in which the peer left the lane, or in which the daemon recalled it, if this end has
+    /// not followed yet. The peer waits for this end to follow, even if this direction was never on
+    /// the lane.
     #[inline]
     pub fn leave_to_follow<L: Carry>(&self, lane: &L) -> Option<Leave> {
         let peer = PeerRoute::of(lane);
-        (peer.leaves_for_good() && !self.route.is_for_good()).then(|| match peer.is_giving_back() {
+        (peer.calls_away() && !self.route.is_for_good()).then(|| match peer.is_giving_back() {
             true => Leave::GivingBack,
             false => Leave::ForGood,
         })

@@ -1,5 +1,7 @@
 //! The switch and the half close: which end may ring its peer, in the cases that a driver meets.
 
+use std::os::fd::AsFd;
+
 use weft_fabric::{Carry, WaitFor, Wake};
 use weft_socket::{Leave, Limits, Origin, ReadError, ReceiveSide, SendSide, Side};
 use weft_transport_shm::lane::ShmLane;
@@ -130,6 +132,31 @@ fn an_end_that_leaves_for_good_calls_the_other_back() {
     assert!(from_server.leave(&server, Side::Accepted, Leave::ForGood).is_some());
     assert_eq!(from_server.return_to_tcp(&server), [0_u8; 0]);
     assert!(!from_server.switch(&server, Side::Accepted));
+}
+
+#[test]
+fn both_ends_leave_a_lane_that_the_daemon_recalls() {
+    let (word, bit) = weft_socket::route::RECALL;
+    let (server, client, file) = ends::memory_and_file();
+    let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
+    let mut at_server = ReceiveSide::default();
+    SendSide::attach(&client);
+    assert!(from_client.switch(&client, Side::Connected));
+    from_client.write(&client, &[b"before"], Limits::default()).expect("room");
+    ShmLane::raise(file.as_fd(), word, bit).expect("a lane");
+    assert!(!from_server.switch(&server, Side::Accepted), "it comes to the lane no more");
+    assert!(!at_server.is_given_back(&server), "the other end has not left by itself");
+    assert_eq!(from_client.leave_to_follow(&client), Some(Leave::ForGood));
+    assert!(from_client.leave(&client, Side::Connected, Leave::ForGood).is_some());
+    assert_eq!(from_client.return_to_tcp(&client), [0_u8; 0]);
+    assert_eq!(from_client.leave_to_follow(&client), None);
+    // An end that posts its word removes the bit from it; the one that left is enough then.
+    assert_eq!(from_server.leave_to_follow(&server), Some(Leave::ForGood));
+    assert!(from_server.leave(&server, Side::Accepted, Leave::ForGood).is_some());
+    let taken = at_server.read(&server, &mut [0; 16], false).expect("it was written before");
+    assert_eq!((taken.bytes, at_server.origin(&server)), (6, Origin::Return));
+    at_server.return_to_tcp(&server);
+    assert!(at_server.is_given_back(&server) && from_client.is_back_for_good());
 }
 
 #[test]

@@ -59,6 +59,12 @@ impl Topology {
         (!has_switch && !has_twins).then_some(Self { graph })
     }
 
+    /// The nodes and links, with those cut that are.
+    #[must_use]
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
     /// The number of nodes.
     #[must_use]
     pub fn nodes(&self) -> u16 {

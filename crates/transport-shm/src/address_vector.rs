@@ -5,7 +5,7 @@
 //! comparison, and the handle of a dead peer never names its successor.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use weft_fabric::{
     EndpointAddress, NodeId, OperationError, Peer, ReceiveCursor, RemoteKey, SendCursor, Vpid,
@@ -18,6 +18,40 @@ use crate::registers::Registers;
 use crate::wakeup::VPIDS_MAX;
 use crate::ways::{InPlace, Jobs, Owner};
 
+/// Whether a peer can be reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Standing {
+    /// It can.
+    There = 0,
+    /// No way leads to its node for now.
+    CutOff = 1,
+    /// It is gone.
+    Down = 2,
+}
+
+/// The [`Standing`] of a peer, for its windows.
+#[derive(Debug, Default)]
+pub struct StandingWord(AtomicU8);
+
+impl StandingWord {
+    /// The peer can be reached: the look of each access.
+    #[inline]
+    pub fn is_there(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Standing::There as u8
+    }
+
+    /// The peer is gone.
+    pub fn is_down(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Standing::Down as u8
+    }
+
+    /// Changes it. Only the endpoint does so, and a peer that is gone stays so.
+    pub fn set(&self, standing: Standing) {
+        self.0.store(standing as u8, Ordering::Relaxed);
+    }
+}
+
 /// The state of a living peer.
 #[derive(Debug)]
 pub struct PeerState {
@@ -25,6 +59,8 @@ pub struct PeerState {
     /// The handle that [`AddressVector::live`] compares, or one that nobody has while the peer is
     /// held.
     serving: Peer,
+    /// No way leads to the node of the peer, so that it stays held.
+    is_cut_off: bool,
     pub address: EndpointAddress,
     pub birth: u64,
     pub pair: Pair,
@@ -40,8 +76,8 @@ pub struct PeerState {
     pub wants_room: bool,
     pub doorbell: Doorbell,
     pub registers: Arc<Registers>,
-    /// Set when the peer is gone. Shared with windows, which outlive this state.
-    pub down: Arc<AtomicBool>,
+    /// Shared with windows, which outlive this state.
+    pub standing: Arc<StandingWord>,
     /// The resolved keys of the peer, by key slot.
     pub keys: Vec<Option<Mapped>>,
     /// Keys that could not be resolved, for the next operation that uses them.
@@ -75,6 +111,7 @@ impl PeerState {
         Self {
             handle,
             serving: handle,
+            is_cut_off: false,
             address,
             birth,
             pair,
@@ -86,7 +123,7 @@ impl PeerState {
             wants_room: false,
             doorbell,
             registers: Arc::new(registers),
-            down: Arc::new(AtomicBool::new(false)),
+            standing: Arc::default(),
             keys: Vec::new(),
             unresolved: Vec::new(),
             in_place: Vec::new(),
@@ -96,7 +133,8 @@ impl PeerState {
         }
     }
 
-    /// Whether operations that the peer carries out are under way, which nothing may overtake.
+    /// Whether operations that the peer carries out are under way, which nothing may overtake, or
+    /// no way leads to the peer.
     pub fn is_held(&self) -> bool {
         self.serving != self.handle
     }
@@ -112,10 +150,29 @@ impl PeerState {
         !self.is_held() && self.has_room()
     }
 
-    /// Ends what [`PeerState::hold`] began. True if a call was refused meanwhile.
+    /// Ends what [`PeerState::hold`] began. True if a call was refused meanwhile. A peer that is
+    /// cut off stays held.
     pub fn release(&mut self) -> bool {
+        if self.is_cut_off {
+            return false;
+        }
         self.serving = self.handle;
         std::mem::take(&mut self.refused)
+    }
+
+    /// Whether no way leads to the node of the peer.
+    pub fn is_cut_off(&self) -> bool {
+        self.is_cut_off
+    }
+
+    /// No way leads to the node of the peer any more, or one leads there again. Windows of the peer
+    /// follow. The end of it releases the peer by [`PeerState::release`].
+    pub fn set_cut_off(&mut self, is_cut_off: bool) {
+        self.is_cut_off = is_cut_off;
+        self.standing.set(if is_cut_off { Standing::CutOff } else { Standing::There });
+        if is_cut_off {
+            self.hold();
+        }
     }
 }
 

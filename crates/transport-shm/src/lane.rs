@@ -85,7 +85,7 @@ pub enum LaneError {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"weftlane");
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 const HEADER_BYTES: usize = 4096;
 const BLOCK_START: usize = 512;
 const BLOCK_BYTES: usize = 512;
@@ -166,6 +166,12 @@ impl ShmLane {
     /// [`LaneError`] when the memory is not a sealed memfd or its layout does not fit its size.
     pub fn open(file: BorrowedFd<'_>, side: usize, copy: CopyMode) -> Result<Self, LaneError> {
         assert!(side < 2, "a lane has two ends");
+        let (segment, layout) = Self::mapped(file)?;
+        Ok(Self::with_segment(segment, layout, side, copy))
+    }
+
+    /// The memory of a lane, and its sizes.
+    fn mapped(file: BorrowedFd<'_>) -> Result<(Segment, LaneLayout), LaneError> {
         let length = Segment::sealed_length(file)?;
         let length = usize::try_from(length).map_err(|_| LaneError::InvalidLayout)?;
         if length < HEADER_BYTES {
@@ -181,7 +187,7 @@ impl ShmLane {
         if !ours || !layout.is_valid() || layout.bytes() != length {
             return Err(LaneError::InvalidLayout);
         }
-        Ok(Self::with_segment(segment, layout, side, copy))
+        Ok((segment, layout))
     }
 
     fn with_segment(segment: Segment, layout: LaneLayout, side: usize, copy: CopyMode) -> Self {
@@ -224,6 +230,24 @@ impl ShmLane {
             *value = u64::from_le_bytes(word);
         }
         Ok(bytes)
+    }
+
+    /// Sets bits of a control word, as if each of the two ends had posted them. For the node
+    /// daemon, which is at neither end.
+    ///
+    /// # Errors
+    /// [`LaneError`] when the memory is not that of a lane.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    pub fn raise(file: BorrowedFd<'_>, word: usize, bits: u64) -> Result<(), LaneError> {
+        assert!(word < WORDS, "a lane has {WORDS} words, and not one of number {word}");
+        let (segment, _) = Self::mapped(file)?;
+        for direction in 0..2 {
+            let words = BLOCK_START + direction * BLOCK_BYTES + std::mem::offset_of!(Block, words);
+            segment.word64(words + 8 * word).fetch_or(bits, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// The sizes in force.
@@ -581,6 +605,18 @@ mod tests {
             segment.word32(16).store(sink, Ordering::Relaxed);
             assert_eq!(open(), Some(LaneError::InvalidLayout), "{slots} {sink}");
         }
+    }
+
+    #[test]
+    fn bits_are_raised_at_both_ends_beside_those_that_are_there() {
+        let (one, file) = ShmLane::create(LAYOUT, CopyMode::Plain).expect("memory");
+        let two = ShmLane::open(file.as_fd(), 1, CopyMode::Plain).expect("a lane");
+        one.post(3, 8);
+        ShmLane::raise(file.as_fd(), 3, 4).expect("a lane");
+        assert_eq!((two.posted(3), one.posted(3)), (12, 4));
+        assert_eq!((two.posted(2), two.posted(4)), (0, 0));
+        let (_, other) = Segment::create("weft-test", 4096).expect("memory");
+        assert_eq!(ShmLane::raise(other.as_fd(), 3, 4), Err(LaneError::InvalidLayout));
     }
 
     #[test]

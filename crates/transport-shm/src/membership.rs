@@ -1,7 +1,6 @@
 //! The endpoint and the broker: requests and answers, peers that come and go.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weft_broker::{ANSWER_WITHIN, BrokerError, Received};
@@ -10,10 +9,10 @@ use weft_fabric::{
     OperationError, Peer, Revoked, Vpid,
 };
 use weft_wire::endpoint_control::{
-    Connect, Disconnect, EndpointControl, Paired, PeerGone, Reply, flags, gone, status,
+    Connect, Disconnect, EndpointControl, Held, Paired, PeerGone, Reply, flags, gone, status,
 };
 
-use crate::address_vector::{Acquaintance, PeerState};
+use crate::address_vector::{Acquaintance, PeerState, Standing};
 use crate::attention;
 use crate::doorbell::Doorbell;
 use crate::endpoint::{Leaving, ShmEndpoint};
@@ -206,9 +205,13 @@ impl ShmEndpoint {
             EndpointControl::PeerGone(PeerGone { peer, reason, .. }) => {
                 let reason = match reason {
                     gone::DISCONNECTED => DownReason::Disconnected,
+                    gone::UNREACHABLE => DownReason::Unreachable,
                     _ => DownReason::Ended,
                 };
                 self.peer_gone(peer, reason);
+            }
+            EndpointControl::Held(Held { peer, is_held, .. }) => {
+                self.peer_cut_off(peer, is_held != 0);
             }
             EndpointControl::Members(members) if self.requests.asks_for_members(members.ticket) => {
                 self.requests.take(members.ticket);
@@ -479,6 +482,10 @@ impl ShmEndpoint {
             },
             status::NOT_FOUND => Err(ConnectError::NotFound(to)),
             status::PORT_ALONE => Err(ConnectError::NetworkAlone(to)),
+            status::AWAY => {
+                let reason = "no way leads to its node at present; try again later".to_owned();
+                Err(ConnectError::Broker { reason })
+            }
             status::EXHAUSTED => Err(ConnectError::Exhausted {
                 maximum: usize::try_from(reply.first).unwrap_or(usize::MAX),
             }),
@@ -565,7 +572,7 @@ impl ShmEndpoint {
         weft_sync::fence::heavy();
         let met = Acquaintance { handle, address, birth, pair, full_fences, doorbell, registers };
         let peer = PeerState::new(met);
-        self.granter.add_peer(&peer.registers, &peer.down);
+        self.granter.add_peer(&peer.registers, &peer.standing);
         self.peers.insert(peer);
         self.activate_if_filled(address.vpid.0);
         Some(handle)
@@ -577,10 +584,28 @@ impl ShmEndpoint {
         self.end_jobs(&mut peer.jobs);
         self.forget(vpid);
         self.recently = Recently::default();
-        peer.down.store(true, Ordering::Relaxed);
+        peer.standing.set(Standing::Down);
         self.granter.forget_the_dead();
         let until = peer.receive.messages.wrapping_add(peer.pair.incoming().depth());
         self.leaving.push(Leaving { peer, until, reason });
+    }
+
+    /// No way leads to the node of a peer any more, or one leads there again. Until then calls are
+    /// refused as for lack of room, and what lies in the peer's ring waits.
+    fn peer_cut_off(&mut self, vpid: u16, is_cut_off: bool) {
+        let Some(peer) = self.peers.by_vpid(vpid).filter(|peer| peer.is_cut_off() != is_cut_off)
+        else {
+            return;
+        };
+        peer.set_cut_off(is_cut_off);
+        if is_cut_off {
+            // The translation at hand knows nothing of peers that are held.
+            self.recently = Recently::default();
+            self.stop_polling(vpid);
+        } else {
+            self.activate(vpid);
+            self.advance(vpid);
+        }
     }
 
     /// Removes a VPID from all lists of peers.
@@ -598,3 +623,7 @@ fn no_memory(error: weft_memory::SegmentError) -> ConnectError {
         other => ConnectError::Broker { reason: other.to_string() },
     }
 }
+
+#[cfg(test)]
+#[path = "cut_off_tests.rs"]
+mod tests;

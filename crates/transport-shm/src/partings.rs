@@ -80,7 +80,7 @@ impl ShmEndpoint {
         let inside = self
             .peers
             .iter()
-            .filter_map(|peer| Some((peer.address, Writer::of(&peer.registers, &peer.down)?)));
+            .filter_map(|peer| Some((peer.address, Writer::of(&peer.registers, &peer.standing)?)));
         inside.collect()
     }
 

@@ -213,7 +213,7 @@ impl ShmEndpoint {
                 self.waits_for_room.swap_remove(place);
                 continue;
             };
-            if !(local && peer.has_room()) {
+            if peer.is_cut_off() || !(local && peer.has_room()) {
                 place += 1;
                 continue;
             }
@@ -250,15 +250,26 @@ impl ShmEndpoint {
         }
     }
 
-    /// Polls the ring of a peer from now on.
-    fn activate(&mut self, vpid: u16) {
-        let Some(peer) = self.peers.by_vpid(vpid) else { return };
+    /// Polls the ring of a peer from now on, unless it is cut off.
+    pub(crate) fn activate(&mut self, vpid: u16) {
+        let Some(peer) = self.peers.by_vpid(vpid).filter(|peer| !peer.is_cut_off()) else { return };
         peer.idle = 0;
         if !peer.active {
             peer.active = true;
             attention::watch(peer.pair.own_data());
             self.active.push(vpid);
         }
+    }
+
+    /// Arms the ring of a peer that is cut off, and polls it no more.
+    pub(crate) fn stop_polling(&mut self, vpid: u16) {
+        let Some(peer) = self.peers.by_vpid(vpid) else { return };
+        attention::arm(peer.pair.own_data());
+        peer.active = false;
+        self.active.retain(|other| *other != vpid);
+        self.turn = 0;
+        // As for all that are armed: the peer sees it, or what it sent is seen at the next look.
+        fence::heavy();
     }
 
     /// Polls the ring of a peer from now on, if the ring holds a slot.
@@ -364,7 +375,8 @@ impl ShmEndpoint {
             self.advance_stuck();
             // The local queue was empty, so room depends on the peers' rings only.
             for vpid in &self.waits_for_room {
-                let tells = |peer: &mut PeerState| peer.wants_room && peer.has_room();
+                let tells =
+                    |peer: &mut PeerState| peer.wants_room && !peer.is_cut_off() && peer.has_room();
                 if self.peers.by_vpid(*vpid).is_some_and(tells) {
                     return true;
                 }

@@ -731,7 +731,7 @@ impl ShmEndpoint {
         let mapped = mapped_for!(self, to, Command::Get, Notify::NONE, key).0.mapped.clone();
         let peer = self.peers.live(to)?;
         let slot = KeyParts::of(key).slot;
-        let (registers, down) = (peer.registers.clone(), peer.down.clone());
-        Ok(ShmWindow::new(mapped, registers, slot, down))
+        let (registers, standing) = (peer.registers.clone(), peer.standing.clone());
+        Ok(ShmWindow::new(mapped, registers, slot, standing))
     }
 }

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use weft_memory::{Memory, Moving, SegmentError};
 use weft_sync::{atomic::pause, fence};
 
+use crate::address_vector::StandingWord;
 use crate::doorbell::Doorbell;
 use crate::moves::{BYTES_MAX, LOOKS};
 use crate::registers::{Inside, Phase, Registers, Stamp};
@@ -33,7 +34,7 @@ pub struct Granter {
     registers: Arc<Registers>,
     doorbell: Arc<Doorbell>,
     /// The registers of the peers, and whether they are down.
-    peers: Mutex<Vec<(Arc<Registers>, Arc<AtomicBool>)>>,
+    peers: Mutex<Vec<(Arc<Registers>, Arc<StandingWord>)>>,
     /// Memory with a key of this endpoint moves or has moved.
     called: AtomicBool,
 }
@@ -46,13 +47,13 @@ impl Granter {
     }
 
     /// A peer came.
-    pub fn add_peer(&self, registers: &Arc<Registers>, down: &Arc<AtomicBool>) {
-        self.peers.lock().push((Arc::clone(registers), Arc::clone(down)));
+    pub fn add_peer(&self, registers: &Arc<Registers>, standing: &Arc<StandingWord>) {
+        self.peers.lock().push((Arc::clone(registers), Arc::clone(standing)));
     }
 
     /// Some peer is down.
     pub fn forget_the_dead(&self) {
-        self.peers.lock().retain(|(_, down)| !down.load(Ordering::Relaxed));
+        self.peers.lock().retain(|(_, standing)| !standing.is_down());
     }
 
     /// Has the endpoint look at the moves of its memory, and wakes it.
@@ -69,7 +70,7 @@ impl Granter {
     /// The peers that announced a write.
     fn writers(&self) -> Vec<Writer> {
         let peers = self.peers.lock();
-        peers.iter().filter_map(|(registers, down)| Writer::of(registers, down)).collect()
+        peers.iter().filter_map(|(registers, standing)| Writer::of(registers, standing)).collect()
     }
 }
 
@@ -77,18 +78,18 @@ impl Granter {
 #[derive(Debug)]
 pub struct Writer {
     inside: Inside,
-    down: Arc<AtomicBool>,
+    standing: Arc<StandingWord>,
 }
 
 impl Writer {
     /// The peer with these registers, if it announced a write.
-    pub fn of(registers: &Arc<Registers>, down: &Arc<AtomicBool>) -> Option<Self> {
-        Some(Self { inside: Inside::of(registers)?, down: Arc::clone(down) })
+    pub fn of(registers: &Arc<Registers>, standing: &Arc<StandingWord>) -> Option<Self> {
+        Some(Self { inside: Inside::of(registers)?, standing: Arc::clone(standing) })
     }
 
     /// Whether the write may still go on.
     pub fn lasts(&self) -> bool {
-        self.inside.lasts() && !self.down.load(Ordering::Relaxed)
+        self.inside.lasts() && !self.standing.is_down()
     }
 }
 

@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_fabric::{Addressable, Command, HostWindow, Window, WindowError, Word};
 use weft_memory::{CopyMode, Reservation, SegmentError};
 
+use crate::address_vector::StandingWord;
 use crate::door;
 use crate::memory::{Mapped, wrong};
 use crate::registers::{Registers, StampWord};
@@ -20,7 +20,7 @@ pub struct ShmWindow {
     mapped: Mapped,
     registers: Arc<Registers>,
     slot: u16,
-    down: Arc<AtomicBool>,
+    standing: Arc<StandingWord>,
 }
 
 impl ShmWindow {
@@ -28,9 +28,9 @@ impl ShmWindow {
         mapped: Mapped,
         registers: Arc<Registers>,
         slot: u16,
-        down: Arc<AtomicBool>,
+        standing: Arc<StandingWord>,
     ) -> Self {
-        Self { mapped, registers, slot, down }
+        Self { mapped, registers, slot, standing }
     }
 
     #[inline]
@@ -46,13 +46,19 @@ impl ShmWindow {
 
     #[inline]
     fn check_alive(&self) -> Result<(), WindowError> {
-        if self.down.load(Ordering::Relaxed) {
-            return Err(WindowError::PeerDown);
+        if !self.standing.is_there() {
+            return Err(self.out_of_reach());
         }
         if !self.mapped.serves(self.word()) {
             return Err(WindowError::InvalidKey);
         }
         Ok(())
+    }
+
+    /// Why the peer is not there.
+    #[cold]
+    fn out_of_reach(&self) -> WindowError {
+        if self.standing.is_down() { WindowError::PeerDown } else { WindowError::WouldBlock }
     }
 }
 
@@ -159,14 +165,14 @@ impl HostWindow for ShmWindow {
             })?;
         let start = start % rustix::param::page_size();
         let mapped = Mapped { segment: Arc::new(placed), start, ..self.mapped.clone() };
-        let (registers, down) = (Arc::clone(&self.registers), Arc::clone(&self.down));
-        Ok(Self { mapped, registers, slot: self.slot, down })
+        let (registers, standing) = (Arc::clone(&self.registers), Arc::clone(&self.standing));
+        Ok(Self { mapped, registers, slot: self.slot, standing })
     }
 
     #[inline]
     fn confirm(&self) -> Result<(), WindowError> {
-        if self.down.load(Ordering::Relaxed) {
-            return Err(WindowError::PeerDown);
+        if !self.standing.is_there() {
+            return Err(self.out_of_reach());
         }
         self.mapped.confirm(self.word())
     }

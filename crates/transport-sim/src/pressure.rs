@@ -1,7 +1,8 @@
 //! Memory pressure: an endpoint that gets no memory for a time.
 //!
 //! # Invariant
-//! A program that was refused for lack of memory is told of room when the endpoint has memory again.
+//! A program that was refused for lack of memory is told of room when the endpoint has memory
+//! again.
 
 use weft_fabric::{EndpointAddress, Peer};
 

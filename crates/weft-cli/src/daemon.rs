@@ -46,15 +46,13 @@ pub fn daemon(
 ) -> anyhow::Result<ExitCode> {
     let socket = configuration.control_socket(arguments.node.node.as_deref())?;
     match arguments.step {
-        Some(Step::Detach) => detach(&socket, &arguments.device)?,
-        Some(Step::Serve) => {
-            serve(&socket, &configuration.options, &arguments.device, false)?;
-        }
+        Some(Step::Detach) => detach(&socket, &arguments.device, arguments.lab)?,
+        Some(Step::Serve) => serve(&socket, &configuration.options, arguments, false)?,
         None if arguments.background => {
             if weftd::client::answers(&socket.path) {
                 ensure_same_release(&socket)?;
             } else {
-                start(&socket, &configuration.options, &arguments.device)?;
+                start(&socket, &configuration.options, &arguments.device, arguments.lab)?;
             }
             show_line!("{}", socket.path.display());
         }
@@ -66,7 +64,7 @@ pub fn daemon(
                 socket.path.display()
             );
             prepare_directory(&socket)?;
-            serve(&socket, &configuration.options, &arguments.device, true)?;
+            serve(&socket, &configuration.options, arguments, true)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -75,15 +73,17 @@ pub fn daemon(
 fn serve(
     socket: &ControlSocket,
     options: &Options,
-    devices: &[DeviceSpec],
+    arguments: &DaemonArguments,
     foreground: bool,
 ) -> anyhow::Result<()> {
+    let links = arguments.lab.then(|| crate::lab::links(socket)).transpose()?;
     weftd::serve(weftd::Config {
         socket: socket.path.clone(),
         node: socket.node.clone(),
         options: options.clone(),
         foreground,
-        devices: devices.to_vec(),
+        devices: arguments.device.clone(),
+        links,
     })
 }
 
@@ -172,7 +172,8 @@ pub fn absence(socket: &ControlSocket) -> String {
     }
 }
 
-/// Starts a daemon in the background and waits until it answers.
+/// Starts a daemon in the background and waits until it answers. With `is_lab` it rules the links
+/// of the lab whose record is beside the socket.
 ///
 /// # Errors
 /// When the directory is not safe to use, or no daemon answers in time; names the log.
@@ -180,13 +181,14 @@ pub fn start(
     socket: &ControlSocket,
     options: &Options,
     devices: &[DeviceSpec],
+    is_lab: bool,
 ) -> anyhow::Result<()> {
     prepare_directory(socket)?;
     // On failure the end of the log is quoted, but no line from before this start.
     let log_before = std::fs::metadata(socket.log()).map_or(0, |metadata| metadata.len());
     // The daemon keeps the other end open as its standard output, so that its end is noticed.
     let (ended, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context("no pipe")?;
-    let mut detach = step(socket, "detach", devices)?;
+    let mut detach = step(socket, "detach", devices, is_lab)?;
     hand_on(options, &mut detach);
     let status = detach
         .stdout(alive)
@@ -229,11 +231,11 @@ fn is_over(pipe: &OwnedFd) -> bool {
 }
 
 /// The first step into the background: a session of its own, no inherited descriptors.
-fn detach(socket: &ControlSocket, devices: &[DeviceSpec]) -> anyhow::Result<()> {
+fn detach(socket: &ControlSocket, devices: &[DeviceSpec], is_lab: bool) -> anyhow::Result<()> {
     // Fails only for a group leader, which a child of `start` is not.
     rustix::process::setsid().context("setsid failed")?;
     close_fds::set_fds_cloexec(3, &[]);
-    step(socket, "serve", devices)?
+    step(socket, "serve", devices, is_lab)?
         .stdout(Stdio::inherit())
         .stderr(open_log(socket)?)
         .spawn()
@@ -242,11 +244,17 @@ fn detach(socket: &ControlSocket, devices: &[DeviceSpec]) -> anyhow::Result<()> 
 }
 
 /// This program again, as a step towards the daemon of `socket`.
-fn step(socket: &ControlSocket, step: &str, devices: &[DeviceSpec]) -> anyhow::Result<Command> {
+fn step(
+    socket: &ControlSocket,
+    step: &str,
+    devices: &[DeviceSpec],
+    is_lab: bool,
+) -> anyhow::Result<Command> {
     let program = std::env::current_exe().context("this program's own file cannot be found")?;
     let mut command = Command::new(program);
     command
         .args(["daemon", "--step", step])
+        .args(is_lab.then_some("--lab"))
         .args(devices.iter().flat_map(|device| ["--device".to_owned(), device.to_string()]))
         .env("WEFT_SOCKET", &socket.path)
         .env("WEFT_NODE", &socket.node)

@@ -44,7 +44,14 @@ fn serve(socket: PathBuf) {
     let wanted = [("WEFT_DAEMON_ENDPOINTS_MAX", "4096"), ("WEFT_DAEMON_USER_SHARE", "100")];
     let (options, _) = weft_options::Options::from_environment(wanted);
     let node = "many-peers".to_owned();
-    let config = weftd::Config { socket, node, options, foreground: false, devices: Vec::new() };
+    let config = weftd::Config {
+        socket,
+        node,
+        options,
+        foreground: false,
+        devices: Vec::new(),
+        links: None,
+    };
     weftd::serve(config).expect("the socket is free");
 }
 

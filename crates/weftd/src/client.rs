@@ -1,18 +1,21 @@
 //! The control socket as the `weft` command uses it.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Signal, geteuid, pidfd_send_signal};
+use serde::de::DeserializeOwned;
 use weft_channel::{Channel, ConnectError, Credentials, Packet};
-use weft_ether::Reach;
 use weft_wire::control::{Control, InvalidMessage};
 
-use crate::Status;
 use crate::service::fabric::EXPELLED_WITHIN;
+use crate::{NetworkStatus, Status};
 
 const TIMEOUT_MS: u32 = 2000;
+/// A change of a link is answered when its nodes have new tables.
+const LINK_TIMEOUT_MS: u32 = 12_000;
 
 /// The status of the daemon at `socket`.
 ///
@@ -23,23 +26,40 @@ pub fn status(socket: &Path) -> anyhow::Result<Status> {
     let (Control::StatusReply, Some(file)) = (reply, packet.descriptors.into_iter().next()) else {
         bail!("the daemon at {} did not send its status", socket.display());
     };
-    // The file is shared with other clients that ask at the same time, and so is its position.
+    read(file)
+}
+
+/// The network that the daemon at `socket` rules.
+///
+/// # Errors
+/// No daemon answers, or it rules none.
+pub fn network(socket: &Path) -> anyhow::Result<NetworkStatus> {
+    let (reply, packet) = ask(&connect(socket)?, socket, &Control::Network)?;
+    let (Control::NetworkReply, Some(file)) = (reply, packet.descriptors.into_iter().next()) else {
+        bail!("the daemon at {} did not send its network", socket.display());
+    };
+    read(file)
+}
+
+/// Cuts the link at a port of a node of the lab at `socket`, or mends it.
+///
+/// # Errors
+/// No daemon answers, there is no such link, or it is so already.
+pub fn set_cut(socket: &Path, node: u32, port: u16, is_cut: bool) -> anyhow::Result<()> {
+    match ask(&connect(socket)?, socket, &Control::Link { node, port, is_cut })? {
+        (Control::Done, _) => Ok(()),
+        _ => bail!("the daemon at {} cannot change a link", socket.display()),
+    }
+}
+
+/// The value in a file that came with an answer.
+fn read<T: DeserializeOwned>(file: OwnedFd) -> anyhow::Result<T> {
+    // The file may be shared with other clients that ask at the same time, and so is its position.
     let file = std::fs::File::from(file);
     let mut text = vec![0; usize::try_from(file.metadata()?.len())?];
     file.read_exact_at(&mut text, 0)?;
     serde_json::from_slice(&text)
-        .context("the daemon's status cannot be parsed; it may be of another release")
-}
-
-/// Limits the device of `node`, at the daemon at `socket`, to the nodes of `reach`.
-///
-/// # Errors
-/// No daemon answers, or it does not serve such a device.
-pub fn set_reach(socket: &Path, node: u32, reach: Reach) -> anyhow::Result<()> {
-    match ask(&connect(socket)?, socket, &Control::Reach { node, reach: reach.bits() })? {
-        (Control::Done, _) => Ok(()),
-        _ => bail!("the daemon at {} cannot change the reach of a device", socket.display()),
-    }
+        .context("the daemon's answer cannot be parsed; it may be of another release")
 }
 
 /// Expels a node from the fabric, at the daemon at `socket`.
@@ -164,7 +184,11 @@ impl std::fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 fn ask(channel: &Channel, socket: &Path, question: &Control) -> anyhow::Result<(Control, Packet)> {
-    ask_for(TIMEOUT_MS, channel, socket, question)
+    let within_ms = match question {
+        Control::Link { .. } | Control::Network => LINK_TIMEOUT_MS,
+        _ => TIMEOUT_MS,
+    };
+    ask_for(within_ms, channel, socket, question)
 }
 
 /// Asks, and waits up to `within_ms` for the answer.

@@ -294,7 +294,7 @@ fn routes(services: &[Arc<Host>]) -> HashMap<u16, usize> {
 }
 
 /// A sealed memfd that holds `text`.
-fn written(text: &[u8]) -> rustix::io::Result<OwnedFd> {
+pub fn written(text: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("weft-status", flags)?;
     let mut done = 0;

@@ -274,7 +274,8 @@ mod tests {
         let nothing: [(&str, &str); 0] = [];
         let (options, _) = weft_options::Options::from_environment(nothing);
         let (socket, node) = (PathBuf::new(), "test".to_owned());
-        let config = Config { socket, node, options, foreground: false, devices: Vec::new() };
+        let devices = Vec::new();
+        let config = Config { socket, node, options, foreground: false, devices, links: None };
         let hub = Arc::new(Hub::new(&config, Vec::new(), None, 1000).expect("no threads"));
         let (_, stop) = UnixStream::pair().expect("sockets");
         let intakes = Intakes::new(Arc::clone(&hub), stop);

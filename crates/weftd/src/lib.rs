@@ -18,6 +18,7 @@ mod fabric;
 mod hub;
 mod intake;
 mod kernel;
+mod lab;
 mod networks;
 mod place;
 mod programs;
@@ -34,7 +35,8 @@ pub use fabric::{
 pub use server::serve;
 pub use status::{
     ConnectionStatus, CounterStatus, DeviceStatus, EndpointStatus, EtcdStatus, FabricNodeStatus,
-    FabricStatus, ListenerStatus, PeerStatus, ProcessStatus, QueueStatus, ServiceStatus, Status,
+    FabricStatus, ListenerStatus, NetworkManager, NetworkNode, NetworkStatus, NetworkTables,
+    PeerStatus, ProcessStatus, QueueStatus, ServiceStatus, Status,
 };
 pub use weft_ether::Reach;
 
@@ -51,4 +53,6 @@ pub struct Config {
     pub foreground: bool,
     /// Ethernet devices to serve.
     pub devices: Vec<DeviceSpec>,
+    /// The links between the nodes of a lab, some of which may be cut; `None` if there is no lab.
+    pub links: Option<weft_topology::Graph>,
 }

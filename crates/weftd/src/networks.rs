@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use weft_broker::Site;
 use weft_channel::{Channel, network_namespace};
 use weft_netdev::stream::{Beginnings, Reader};
 use weft_netdev::translation::{Direction, opposite};
@@ -71,7 +72,12 @@ impl Networks {
         if self.own.is_none() || network == self.own {
             return Ok(Origin::Home);
         }
-        if self.devices.as_ref().zip(network).is_some_and(|(devices, at)| devices.are_in(at)) {
+        if self
+            .devices
+            .as_ref()
+            .zip(network)
+            .is_some_and(|(devices, at)| devices.site_at(at).is_some())
+        {
             return Ok(Origin::Home);
         }
         let groups = channel.peer_groups().unwrap_or_default();
@@ -83,6 +89,11 @@ impl Networks {
              neither user {user} nor a group of that user; start the daemon with \
              `--daemon-allow {user}` if such programs may join"
         ))
+    }
+
+    /// The node of a lab in which the program at the other end of `channel` is.
+    pub fn site(&self, channel: &Channel) -> Option<Site> {
+        self.devices.as_ref()?.site_at(channel.peer_network().ok()?)
     }
 
     /// A program joined from another namespace. True if it is the first one, and connections may

@@ -135,6 +135,7 @@ impl Programs {
             is_numbered_here: kernel::shares_process_numbers(pid),
             may_command: origin == Origin::Home && self.quota.may_all(uid),
             origin,
+            site: self.networks.site(&channel),
         };
         match admitted.and_then(|_| self.leases(uid)) {
             Ok((place, descriptors)) => {

@@ -32,6 +32,7 @@ use crate::fabric::bridge::Bridge;
 use crate::fabric::{Fabric, FabricConfig, Own};
 use crate::hub::Hub;
 use crate::intake::Intakes;
+use crate::lab::{Ruled, Ruler};
 use crate::place::Place;
 use crate::{Config, calibration, service};
 
@@ -67,11 +68,17 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         Some(Own::Known(node)) => node,
         Some(Own::Joining { .. }) | None => NodeId::LOCAL,
     };
-    let services = service::all(&config, node, devices.as_ref(), fabric.as_ref());
+    let (ruler, work) = config.links.as_ref().map(|_| Ruler::new()).unzip();
+    let services = service::all(&config, node, devices.as_ref(), fabric.as_ref(), ruler.as_ref());
     let hub = Arc::new(Hub::new(&config, services, devices.clone(), descriptors_left())?);
     if let Some(fabric) = &fabric {
         let services = service::BETWEEN_NODES.iter().map(|name| hub.service(name).cloned());
         bridge.open(services.collect::<anyhow::Result<_>>()?, fabric);
+    }
+    if let (Some(work), Some(links)) = (work, config.links.clone()) {
+        let services = ["endpoints", "connections"].map(|name| hub.service(name).cloned());
+        let services = services.into_iter().collect::<anyhow::Result<_>>()?;
+        work.begin(links, Ruled { devices: devices.clone(), services })?;
     }
     if let (Some(devices), Some(fabric)) = (devices, fabric)
         && let Some(device) = config.options.fabric_device()

@@ -107,6 +107,63 @@ pub struct FabricNodeStatus {
     pub reason: String,
 }
 
+/// The network that the daemon's manager knows, as `weft fabric show` and its like read it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct NetworkStatus {
+    /// The nodes. A place is a vertex of the network.
+    pub nodes: Vec<NetworkNode>,
+    /// The links: place and port of both ends, and whether the link is cut.
+    pub links: Vec<(u32, u16, u32, u16, bool)>,
+    /// The managers: one for each part into which cut links divide the network.
+    pub managers: Vec<NetworkManager>,
+}
+
+/// A node of a network.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct NetworkNode {
+    /// Its name.
+    pub name: String,
+    /// Ports, of which some may have no link.
+    pub ports: u16,
+    /// The number that its manager gave it.
+    pub number: Option<u16>,
+    /// The version of the tables that it uses.
+    pub version: Option<u64>,
+    /// The tables of its agent, as bits of entries.
+    pub tables: NetworkTables,
+    /// The host, where nodes are hosts that joined.
+    #[serde(default)]
+    pub host: Option<FabricNodeStatus>,
+}
+
+/// The tables of a node, as they are loaded.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct NetworkTables {
+    /// The plane in use: 0 or 1; `None` without tables.
+    pub side: Option<u8>,
+    /// The virtual channels of the base layer.
+    pub base_vcs: u8,
+    /// Global and local entries of the base layer and of the two planes.
+    pub layers: [(Vec<u16>, Vec<u16>); 3],
+    /// The ports of broadcast on the plane in use.
+    pub broadcast: Vec<u16>,
+}
+
+/// A manager.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct NetworkManager {
+    /// The place of the node of its seat.
+    pub seat: u32,
+    /// The term of its lease.
+    pub term: u64,
+    /// `ruling`, `sweeping`, `changing`, `idle`, or `stuck`.
+    pub standing: String,
+    /// The version of the tables, if it is ruling.
+    pub version: Option<u64>,
+    /// Why it is stuck; empty otherwise.
+    pub reason: String,
+}
+
 /// An Ethernet device. Each packet is counted once in each place. Bytes include the 12-byte offload
 /// header of each packet.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

@@ -45,8 +45,14 @@ fn role() {
                 weft_options::Options::from_environment([("WEFT_DAEMON_SERVICES", rules)]);
             assert!(problems.is_empty(), "{problems:?}");
             let node = "test".to_owned();
-            let config =
-                weftd::Config { socket, node, options, foreground: false, devices: Vec::new() };
+            let config = weftd::Config {
+                socket,
+                node,
+                options,
+                foreground: false,
+                devices: Vec::new(),
+                links: None,
+            };
             weftd::serve(config).expect("the socket is free");
         }
         Ok("actor") => Act { socket, endpoint: None, regions: Vec::new() }.play(),

@@ -9,7 +9,7 @@
 //!
 //! Kinds 1 to 31 are defined here, kinds 32 to 79 belong to endpoints, and kinds from 80 on are
 //! free. Each service of the daemon owns the kinds of its requests ([`CONNECTION_KINDS`],
-//! [`DEVICE_KINDS`], [`crate::endpoint_control::KINDS`]). No two services own the same kind, and no
+//! [`FABRIC_KINDS`], [`crate::endpoint_control::KINDS`]). No two services own the same kind, and no
 //! service owns one of [`NODE_KINDS`]. Parsing an invalid message gives an [`InvalidMessage`] that
 //! names the fault; it never panics.
 
@@ -223,14 +223,20 @@ pub enum Control {
     Status,
     /// The status as JSON, in a file that comes with the message.
     StatusReply,
-    /// Sets which nodes the device of a node can reach. The daemon answers with [`Control::Done`].
-    Reach {
-        /// The node of the device.
+    /// Cuts the link at a port of a node of a lab, or mends it. The daemon answers with
+    /// [`Control::Done`] when the nodes that are left a way reach each other by it.
+    Link {
+        /// The node.
         node: u32,
-        /// One bit for each node that can be reached, beginning with the lowest bit of the first
-        /// word.
-        reach: [u64; 4],
+        /// The port.
+        port: u16,
+        /// Whether it is to be cut.
+        is_cut: bool,
     },
+    /// Asks for the network that the daemon's manager knows.
+    Network,
+    /// The network as JSON, in a file that comes with the message.
+    NetworkReply,
     /// The request was carried out.
     Done,
     /// Expels a node from the fabric. The daemon answers with [`Control::Done`].
@@ -259,11 +265,13 @@ mod kind {
     pub const STOPPING: u16 = 12;
     pub const JOIN: u16 = 13;
     pub const WANTED: u16 = 14;
-    pub const REACH: u16 = 15;
+    pub const LINK: u16 = 15;
     pub const DONE: u16 = 16;
     pub const EXPEL: u16 = 17;
     pub const OFFER_BETWEEN_HOSTS: u16 = 18;
     pub const WANTED_BETWEEN_HOSTS: u16 = 19;
+    pub const NETWORK: u16 = 20;
+    pub const NETWORK_REPLY: u16 = 21;
 }
 
 /// Kinds that the daemon itself handles: greeting, status, stop.
@@ -276,11 +284,9 @@ pub const CONNECTION_KINDS: &[RangeInclusive<u16>] = &[
     kind::JOIN..=kind::JOIN,
     kind::OFFER_BETWEEN_HOSTS..=kind::OFFER_BETWEEN_HOSTS,
 ];
-/// Kinds that the Ethernet service owns.
-pub const DEVICE_KINDS: &[RangeInclusive<u16>] = &[kind::REACH..=kind::REACH];
-
 /// Kinds that the fabric service owns.
-pub const FABRIC_KINDS: &[RangeInclusive<u16>] = &[kind::EXPEL..=kind::EXPEL];
+pub const FABRIC_KINDS: &[RangeInclusive<u16>] =
+    &[kind::LINK..=kind::LINK, kind::EXPEL..=kind::EXPEL, kind::NETWORK..=kind::NETWORK];
 
 /// Longest name of a program, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
@@ -363,7 +369,9 @@ impl Control {
             kind::WANTED_BETWEEN_HOSTS => {
                 reader.u64().map(|token| Self::WantedBetweenHosts { token })
             }
-            kind::REACH => reader.reach(),
+            kind::LINK => reader.link(),
+            kind::NETWORK => Some(Self::Network),
+            kind::NETWORK_REPLY => Some(Self::NetworkReply),
             kind::DONE => Some(Self::Done),
             kind::EXPEL => reader.u32().map(|node| Self::Expel { node }),
             kind::STATUS => Some(Self::Status),
@@ -436,11 +444,14 @@ impl Control {
                 body.extend_from_slice(&token.to_le_bytes());
                 kind::WANTED_BETWEEN_HOSTS
             }
-            Self::Reach { node, reach } => {
+            Self::Link { node, port, is_cut } => {
                 body.extend_from_slice(&node.to_le_bytes());
-                reach.iter().for_each(|word| body.extend_from_slice(&word.to_le_bytes()));
-                kind::REACH
+                body.extend_from_slice(&port.to_le_bytes());
+                body.push(u8::from(*is_cut));
+                kind::LINK
             }
+            Self::Network => kind::NETWORK,
+            Self::NetworkReply => kind::NETWORK_REPLY,
             Self::Done => kind::DONE,
             Self::Expel { node } => {
                 body.extend_from_slice(&node.to_le_bytes());
@@ -507,13 +518,9 @@ impl Reader<'_> {
         std::str::from_utf8(text).ok().map(str::to_owned)
     }
 
-    fn reach(&mut self) -> Option<Control> {
-        let node = u32::from_le_bytes(self.bytes()?);
-        let mut reach = [0; 4];
-        for word in &mut reach {
-            *word = self.u64()?;
-        }
-        Some(Control::Reach { node, reach })
+    fn link(&mut self) -> Option<Control> {
+        let (node, port) = (self.u32()?, u16::from_le_bytes(self.bytes()?));
+        Some(Control::Link { node, port, is_cut: self.bool()? })
     }
 
     fn offer(&mut self, between_hosts: bool) -> Option<Control> {
@@ -571,7 +578,13 @@ mod tests {
             any::<u64>().prop_map(|token| Control::WantedBetweenHosts { token }),
             (any::<u64>(), any_partner())
                 .prop_map(|(token, partner)| Control::Matched { token, partner }),
-            any::<(u32, [u64; 4])>().prop_map(|(node, reach)| Control::Reach { node, reach }),
+            any::<(u32, u16, bool)>().prop_map(|(node, port, is_cut)| Control::Link {
+                node,
+                port,
+                is_cut
+            }),
+            Just(Control::Network),
+            Just(Control::NetworkReply),
             Just(Control::Done),
             (any::<u64>(), any::<bool>())
                 .prop_map(|(token, listening)| Control::Pending { token, listening }),

@@ -104,6 +104,8 @@ pub mod gone {
     pub const ENDED: u8 = 0;
     /// The peer ended the pair.
     pub const DISCONNECTED: u8 = 1;
+    /// No way led to the node of the peer for the configured time.
+    pub const UNREACHABLE: u8 = 2;
 }
 
 hidden! {
@@ -202,6 +204,7 @@ control! {
     Paired,
     PeerGone,
     GroupsChanged,
+    Held,
     Port,
     Meet,
     Part,
@@ -440,6 +443,19 @@ messages! {
         vpid: u16,
         /// One bit for each group that changed.
         groups: u64,
+    }
+
+    /// No way leads to the node of a peer, or one leads there again. The endpoint begins nothing
+    /// with a peer that is held, and takes nothing from it.
+    Held = 59 {
+        /// The VPID of the program's endpoint.
+        vpid: u16,
+        /// Node of the peer.
+        node: u32,
+        /// VPID of the peer.
+        peer: u16,
+        /// 0 if a way leads there.
+        is_held: u8,
     }
 
 }

@@ -83,7 +83,9 @@ impl Store {
             .range(start..end)
             .map(|(key, (value, revision, _))| {
                 json!({ "key": STANDARD.encode(key), "value": value,
-                    "mod_revision": revision.to_string() })
+                    "mod_revision": revision.to_string(),
+                    // No key is changed by those that make it.
+                    "create_revision": revision.to_string() })
             })
             .collect();
         json!({ "response_range": { "kvs": kvs } })
@@ -261,4 +263,58 @@ proptest! {
     ) {
         let _ = fuzz_answers(answers.join("\n").as_bytes());
     }
+}
+
+/// A daemon with its own random number.
+fn daemon(incarnation: u64) -> Etcd {
+    let mut etcd = etcd(1, None);
+    etcd.config.incarnation = incarnation;
+    etcd
+}
+
+#[test]
+fn one_of_several_manages_and_another_follows_when_its_lease_ends() {
+    let mut store = Store::default();
+    let (mut one, mut other) = (daemon(1), daemon(2));
+    let round = |one: &mut Etcd, other: &mut Etcd, store: &mut Store, at: u64| {
+        run(one, store, Some(3), seconds(at));
+        run(other, store, Some(4), seconds(at));
+    };
+    assert_eq!(one.lead(), None);
+    round(&mut one, &mut other, &mut store, 0);
+    round(&mut one, &mut other, &mut store, 2);
+    let first = one.lead().expect("it was first");
+    assert_eq!((first.until, other.lead()), (seconds(2 + LEASE_SECONDS) - MARGIN, None));
+    round(&mut one, &mut other, &mut store, 4);
+    let renewed = one.lead().expect("it goes on");
+    assert_eq!((renewed.term, renewed.until), (first.term, first.until + seconds(2)));
+    // It hears nothing of etcd any more: the end of its lease stays. Then the key goes with that.
+    store.is_away = true;
+    run(&mut one, &mut store, Some(3), seconds(6));
+    store.is_away = false;
+    assert_eq!(one.lead(), Some(renewed));
+    store.keys.remove("/weft/f/manager");
+    for at in [12, 14] {
+        run(&mut other, &mut store, Some(4), seconds(at));
+    }
+    let second = other.lead().expect("it follows");
+    assert!(second.term > first.term, "{second:?} after {first:?}");
+    run(&mut one, &mut store, Some(3), seconds(14));
+    assert_eq!(one.lead(), None, "it sees that another one manages");
+}
+
+#[test]
+fn without_a_number_or_with_a_strange_key_nobody_manages() {
+    let mut store = Store::default();
+    let mut etcd = daemon(1);
+    for at in [0, 2, 4] {
+        run(&mut etcd, &mut store, None, seconds(at));
+    }
+    assert!(!store.keys.contains_key("/weft/f/manager"));
+    let strange = (STANDARD.encode("nobody"), 1, None);
+    store.keys.insert("/weft/f/manager".to_owned(), strange);
+    for at in [6, 8, 10] {
+        run(&mut etcd, &mut store, Some(0), seconds(at));
+    }
+    assert_eq!(etcd.lead(), None);
 }

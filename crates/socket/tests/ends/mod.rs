@@ -3,7 +3,7 @@
 // Each test uses a part of it.
 #![allow(dead_code)]
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use weft_fabric::{Blocking, Endpoint, EndpointOptions, NodeId, PATIENCE, Transport};
 use weft_lane::{Carrier, EndpointLane, Layout, Settings, Told};
@@ -14,6 +14,14 @@ use weft_transport_sim::{SimEndpoint, SimWorld};
 /// A lane of shared memory with sinks of 64 KiB.
 pub fn memory() -> (ShmLane, ShmLane) {
     memory_of(LaneLayout { slots: 256, sink_bytes: 1 << 16 })
+}
+
+/// The same, with the descriptor that the node daemon has of it.
+pub fn memory_and_file() -> (ShmLane, ShmLane, OwnedFd) {
+    let layout = LaneLayout { slots: 256, sink_bytes: 1 << 16 };
+    let (one, file) = ShmLane::create(layout, CopyMode::Plain).expect("memory");
+    let two = ShmLane::open(file.as_fd(), 1, CopyMode::Plain).expect("a lane");
+    (one, two, file)
 }
 
 /// A lane of shared memory.

@@ -268,6 +268,9 @@ impl ShmEndpoint {
 
     /// Goes on with all that a peer carries out or is owed, as far as there is room.
     pub(crate) fn advance(&mut self, vpid: u16) {
+        if self.peers.by_vpid(vpid).is_some_and(|peer| peer.is_cut_off()) {
+            return;
+        }
         self.pay(vpid);
         while self.end_some(vpid) == Moved::Something || self.ask_some(vpid) == Moved::Something {}
         let Some(peer) = self.peers.by_vpid(vpid) else { return };

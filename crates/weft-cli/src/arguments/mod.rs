@@ -259,6 +259,9 @@ pub struct DaemonArguments {
     /// to these nodes alone. May be given several times
     #[arg(long, value_name = DEVICE, value_parser = device)]
     pub device: Vec<weftd::DeviceSpec>,
+    /// Rules the links of the lab whose record is beside the socket
+    #[arg(long, hide = true)]
+    pub lab: bool,
     /// A step of going into the background
     #[arg(long, hide = true, value_enum)]
     pub step: Option<Step>,
@@ -292,14 +295,18 @@ pub enum FabricCommand {
     /// Expels a host: its identity is not admitted again
     #[command(after_help = FABRIC_EXPEL_EXAMPLES)]
     Expel(ExpelArguments),
-    /// Checks the routes of a topology: all hosts reach each other, and no packets can deadlock
+    /// Checks the routes of a network: all hosts reach each other, and no packets can deadlock
     Check(network::CheckArguments),
-    /// Shows the routing tables of a topology
+    /// Shows the routing tables of a network
     Routes(network::RoutesArguments),
-    /// Shows a topology: as a table, or for other programs
+    /// Shows a network: as a table, or for other programs
     Show(network::ShowArguments),
     /// Shows the way of a packet from one host to another
     Trace(network::TraceArguments),
+    /// Cuts a link of the running lab
+    Fail(network::LinkArguments),
+    /// Mends a link of the running lab
+    Heal(network::LinkArguments),
 }
 
 /// The commands of `weft sim`.

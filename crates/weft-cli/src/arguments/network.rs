@@ -1,8 +1,11 @@
-//! The arguments of the commands of `weft fabric` that are about a topology.
+//! The arguments of the commands of `weft fabric` that are about a network: a topology, or the
+//! running one of a daemon.
 
 use std::path::PathBuf;
 
 use clap::Args;
+
+use super::NodeArguments;
 
 const TOPOLOGY_HELP: &str = "\
 Topologies:
@@ -20,6 +23,7 @@ Topologies:
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
+  weft fabric check
   weft fabric check --topology torus:32x32x64
   weft fabric check --topology torus:8x8x8 --routing adaptive --fail n0:0
   weft fabric check --topology found.toml --expect planned.toml --json
@@ -29,30 +33,36 @@ a circle, or if links differ from the expected ones.";
 
 const ROUTES_EXAMPLES: &str = "\
 Examples:
+  weft fabric routes n0 --node lab
   weft fabric routes --topology torus:8x8x8
   weft fabric routes --topology torus:8x8x8 n3
   weft fabric routes --topology fattree:4x3 s64 --json";
 
 const SHOW_EXAMPLES: &str = "\
 Examples:
+  weft fabric show
   weft fabric show --topology torus:4x4 --graphviz | neato -Tsvg > torus.svg
   weft fabric show --topology dragonfly:2 --json | jq .switches
   weft fabric show --topology mesh:4x4 --toml > mesh.toml";
 
 const TRACE_EXAMPLES: &str = "\
 Examples:
+  weft fabric trace n0 n3
   weft fabric trace n0 n63 --topology torus:4x4x4
   weft fabric trace n0 n63 --topology torus:4x4x4 --routing valiant --via n21 --fail n0:0";
 
-/// A topology and links of it that are cut.
+/// A network: a topology and links of it that are cut, or what a daemon rules.
 #[derive(Debug, Args)]
 pub struct TopologyArguments {
-    /// The topology: a form with its sizes, or a file
+    /// The topology: a form with its sizes, or a file [default: the running network]
     #[arg(long, value_name = "SPEC", long_help = TOPOLOGY_HELP)]
-    pub topology: String,
-    /// Cuts the link at a port, as n0:3, or all links of a host or switch, as n0; may be repeated
-    #[arg(long, value_name = "LINK")]
+    pub topology: Option<String>,
+    /// Cuts a link of the topology, as n0:3 (by a port) or n0-n1, or all links of a host or switch,
+    /// as n0; may be repeated
+    #[arg(long, value_name = "LINK", requires = "topology")]
     pub fail: Vec<String>,
+    #[command(flatten)]
+    pub daemon: NodeArguments,
 }
 
 /// A topology, and how routes are computed.
@@ -60,9 +70,10 @@ pub struct TopologyArguments {
 pub struct RoutingArguments {
     #[command(flatten)]
     pub network: TopologyArguments,
-    /// The routing: auto, dor (dimension order), adaptive, valiant or updown
-    #[arg(long, value_name = "HOW", default_value = "auto")]
-    pub routing: weft_routing::Algorithm,
+    /// The routing of the topology: auto (the default), dor (dimension order), adaptive, valiant or
+    /// updown
+    #[arg(long, value_name = "HOW", requires = "topology")]
+    pub routing: Option<weft_routing::Algorithm>,
 }
 
 /// Arguments of `weft fabric check`.
@@ -85,7 +96,7 @@ pub struct CheckArguments {
 pub struct RoutesArguments {
     /// The host or switch whose tables are shown [default: a summary of all]
     #[arg(value_name = "NODE")]
-    pub node: Option<String>,
+    pub at: Option<String>,
     #[command(flatten)]
     pub routing: RoutingArguments,
     /// Prints JSON
@@ -128,4 +139,24 @@ pub struct TraceArguments {
     /// Prints JSON
     #[arg(long)]
     pub json: bool,
+}
+
+const FAIL_EXAMPLES: &str = "\
+Examples:
+  weft fabric fail n0-n1
+  weft fabric fail n0:2
+  weft fabric heal n0-n1
+
+The nodes between which no way is left do not reach each other: Ethernet, endpoints and direct
+sockets wait, and go on when the link is mended.";
+
+/// Arguments of `weft fabric fail` and `weft fabric heal`.
+#[derive(Debug, Args)]
+#[command(after_help = FAIL_EXAMPLES)]
+pub struct LinkArguments {
+    /// The link, by its two nodes as n0-n1, or by a port of one as n0:2
+    #[arg(value_name = "LINK")]
+    pub link: String,
+    #[command(flatten)]
+    pub daemon: NodeArguments,
 }

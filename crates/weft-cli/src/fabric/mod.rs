@@ -1,6 +1,9 @@
-//! `weft fabric`: a new key, the hosts of the fabric, the end of one, and the routes of a topology.
+//! `weft fabric`: a new key, the hosts of the fabric, the end of one, and networks with their
+//! routes.
 
+mod link;
 mod network;
+mod running;
 
 use std::process::ExitCode;
 
@@ -22,10 +25,12 @@ pub fn fabric(
         FabricCommand::Key => show_line!("{}", weft_membership::new_key_line()?),
         FabricCommand::Nodes(arguments) => nodes(arguments, &configuration()?)?,
         FabricCommand::Expel(arguments) => expel(arguments, &configuration()?)?,
-        FabricCommand::Check(arguments) => return network::check(arguments),
-        FabricCommand::Routes(arguments) => return network::routes(arguments),
-        FabricCommand::Show(arguments) => return network::show(arguments),
-        FabricCommand::Trace(arguments) => return network::trace(arguments),
+        FabricCommand::Check(arguments) => return network::check(arguments, configuration),
+        FabricCommand::Routes(arguments) => return network::routes(arguments, configuration),
+        FabricCommand::Show(arguments) => return network::show(arguments, configuration),
+        FabricCommand::Trace(arguments) => return network::trace(arguments, configuration),
+        FabricCommand::Fail(arguments) => link::set(arguments, true, &configuration()?)?,
+        FabricCommand::Heal(arguments) => link::set(arguments, false, &configuration()?)?,
     }
     Ok(ExitCode::SUCCESS)
 }

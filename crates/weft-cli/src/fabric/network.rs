@@ -1,4 +1,5 @@
-//! `weft fabric check`, `routes`, `show` and `trace`: the routes of a topology, without a fabric.
+//! `weft fabric check`, `routes`, `show` and `trace`: the routes of a topology, without a fabric,
+//! or those of the network that a daemon rules.
 
 use std::fs;
 use std::path::Path;
@@ -10,15 +11,18 @@ use serde_json::json;
 use weft_routing::check::{Report, check as check_routes};
 use weft_routing::multicast::BROADCAST;
 use weft_routing::tables::{Entry, Side, Stage, Tables};
-use weft_routing::{Heading, Route, Routes};
+use weft_routing::{Algorithm, Heading, Route, Routes};
 use weft_topology::difference::{Difference, differences};
 use weft_topology::file::{self, Described};
 use weft_topology::{End, Graph, Kind, Shape, Vertex, export, graphml};
 
+use super::link;
+use super::running::{self, Part};
 use crate::arguments::network::{
     CheckArguments, RoutesArguments, RoutingArguments, ShowArguments, TopologyArguments,
     TraceArguments,
 };
+use crate::configuration::Configuration;
 use crate::output::{show, show_line};
 use crate::table::Table;
 
@@ -55,7 +59,10 @@ fn read(path: &Path) -> anyhow::Result<Described> {
 }
 
 /// The host or switch with this name.
-fn vertex(graph: &Graph, name: &str) -> anyhow::Result<Vertex> {
+///
+/// # Errors
+/// There is none.
+pub fn vertex(graph: &Graph, name: &str) -> anyhow::Result<Vertex> {
     graph.find(name).with_context(|| {
         format!(
             "there is no host or switch {name:?}; they are {} to {}",
@@ -72,33 +79,59 @@ fn host(graph: &Graph, name: &str) -> anyhow::Result<Vertex> {
 }
 
 /// The topology with its failed links cut.
-fn network(arguments: &TopologyArguments) -> anyhow::Result<Described> {
-    let mut described = graph_of(&arguments.topology)?;
+fn topology(spec: &str, fail: &[String]) -> anyhow::Result<Described> {
+    let mut described = graph_of(spec)?;
     let graph = &mut described.graph;
-    for link in &arguments.fail {
-        match link.split_once(':') {
+    for link in fail {
+        match graph.find(link) {
+            Some(failed) => graph.set_isolated(failed, true),
             None => {
-                let failed = vertex(graph, link)?;
-                graph.set_isolated(failed, true);
-            }
-            Some((name, port)) => {
-                let number = vertex(graph, name)?;
-                let port = port.parse().ok().filter(|port| graph.wired(number, *port).is_some());
-                let port = port.with_context(|| {
-                    format!(
-                        "there is no link {link:?}; name a port with a link, below {}",
-                        graph.ports(number)
-                    )
-                })?;
-                graph.set_cut(number, port, true);
+                let (node, port) = link::find(graph, link)?;
+                graph.set_cut(node, port, true);
             }
         }
     }
     Ok(described)
 }
 
+/// A network, and its routes.
+struct Subject {
+    described: Described,
+    /// The routes of each part into which cut links divide the network, or those of all of it.
+    parts: Vec<Part>,
+    /// Seconds that it took to compute them; `None` if they are those of a running network.
+    seconds: Option<f64>,
+}
+
+impl Subject {
+    fn of(
+        arguments: &RoutingArguments,
+        configuration: impl Fn() -> anyhow::Result<Configuration>,
+    ) -> anyhow::Result<Self> {
+        let TopologyArguments { topology: spec, fail, daemon } = &arguments.network;
+        let Some(spec) = spec else {
+            let (_, network) = running::ask(daemon.node.as_deref(), &configuration()?)?;
+            let graph = running::graph(&network)?;
+            let parts = running::parts(&network, &graph)?;
+            let described = Described { graph, has_ports: true };
+            return Ok(Self { described, parts, seconds: None });
+        };
+        let described = topology(spec, fail)?;
+        let algorithm = arguments.routing.unwrap_or(Algorithm::Auto);
+        let (routes, seconds) = routes_of(&described.graph, algorithm)?;
+        let nodes = (0..described.graph.vertices()).collect();
+        Ok(Self { described, parts: vec![Part { nodes, routes }], seconds: Some(seconds) })
+    }
+
+    /// The routes at a host or switch.
+    fn routes_at(&self, at: Vertex) -> anyhow::Result<&Routes> {
+        let part = self.parts.iter().find(|part| part.nodes.binary_search(&at).is_ok());
+        Ok(&part.context("it is in no part of the network")?.routes)
+    }
+}
+
 /// The routes of a network, and the seconds that they took.
-fn routes_of(graph: &Graph, arguments: &RoutingArguments) -> anyhow::Result<(Routes, f64)> {
+fn routes_of(graph: &Graph, algorithm: Algorithm) -> anyhow::Result<(Routes, f64)> {
     let start = Instant::now();
     let routes = if graph.links().any(|(_, _, is_cut)| is_cut) {
         // As after a failure: numbers and unhurt routes are those of the whole network.
@@ -107,11 +140,11 @@ fn routes_of(graph: &Graph, arguments: &RoutingArguments) -> anyhow::Result<(Rou
         for (vertex, port) in links {
             whole.set_cut(vertex, port, false);
         }
-        let mut routes = Routes::compute(&whole, arguments.routing)?.recompute(graph)?;
+        let mut routes = Routes::compute(&whole, algorithm)?.recompute(graph)?;
         routes.tables_mut().settle();
         routes
     } else {
-        Routes::compute(graph, arguments.routing)?
+        Routes::compute(graph, algorithm)?
     };
     Ok((routes, start.elapsed().as_secs_f64()))
 }
@@ -125,26 +158,38 @@ fn memory_peak() -> Option<u64> {
 }
 
 /// `weft fabric check`.
-pub fn check(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
-    let Described { graph, has_ports } = network(&arguments.routing.network)?;
+pub fn check(
+    arguments: &CheckArguments,
+    configuration: impl Fn() -> anyhow::Result<Configuration>,
+) -> anyhow::Result<ExitCode> {
+    let subject = Subject::of(&arguments.routing, configuration)?;
+    let Described { graph, has_ports } = &subject.described;
     let found = match &arguments.expect {
         None => Vec::new(),
         Some(path) => {
             let expected = read(path)?;
-            differences(&expected.graph, &graph, has_ports && expected.has_ports)
+            differences(&expected.graph, graph, *has_ports && expected.has_ports)
         }
     };
-    let (routes, computed) = routes_of(&graph, &arguments.routing)?;
-    let start = Instant::now();
-    let report = check_routes(&graph, &routes);
-    let seconds = (computed, start.elapsed().as_secs_f64());
-    if arguments.json {
-        let value = check_json(&graph, &routes, &report, &found, seconds);
-        show_line!("{}", serde_json::to_string_pretty(&value)?);
-    } else {
-        show!("{}", check_text(&graph, &routes, &report, &found, seconds));
+    let mut is_well = found.is_empty();
+    let mut values = Vec::new();
+    for Part { routes, .. } in &subject.parts {
+        let start = Instant::now();
+        let report = check_routes(graph, routes);
+        let seconds = (subject.seconds, start.elapsed().as_secs_f64());
+        is_well &= report.is_sound();
+        if arguments.json {
+            values.push(check_json(graph, routes, &report, &found, seconds));
+        } else {
+            show!("{}", check_text(graph, routes, &report, &found, seconds));
+        }
     }
-    let is_well = report.is_sound() && found.is_empty();
+    match values.as_slice() {
+        [] => {}
+        [one] => show_line!("{}", serde_json::to_string_pretty(one)?),
+        // A network in parts, whose tables differ.
+        several => show_line!("{}", serde_json::to_string_pretty(several)?),
+    }
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -153,7 +198,7 @@ fn check_json(
     routes: &Routes,
     report: &Report,
     found: &[Difference],
-    (computed, checked): (f64, f64),
+    (computed, checked): (Option<f64>, f64),
 ) -> serde_json::Value {
     let pairs: Vec<_> = (report.examples.iter())
         .map(|(from, to)| json!({ "from": graph.name(*from), "to": graph.name(*to) }))
@@ -204,7 +249,7 @@ fn check_text(
     routes: &Routes,
     report: &Report,
     found: &[Difference],
-    (computed, checked): (f64, f64),
+    (computed, checked): (Option<f64>, f64),
 ) -> String {
     let tables = routes.tables();
     let cut = graph.links().filter(|(_, _, is_cut)| *is_cut).count();
@@ -226,7 +271,8 @@ fn check_text(
     line("deadlock", circle.to_owned());
     line("broadcast", format!("group {BROADCAST} reaches {} hosts", report.broadcast));
     line("tables", format!("{:.1} MB", tables.bytes() as f64 / 1e6));
-    line("time", format!("{computed:.2} s to compute, {checked:.2} s to check"));
+    let computed = computed.map(|seconds| format!("{seconds:.2} s to compute, "));
+    line("time", format!("{}{checked:.2} s to check", computed.unwrap_or_default()));
     if let Some(peak) = memory_peak() {
         line("memory", format!("{:.0} MB at most", peak as f64 / 1e6));
     }
@@ -257,21 +303,27 @@ fn check_text(
 }
 
 /// `weft fabric routes`.
-pub fn routes(arguments: &RoutesArguments) -> anyhow::Result<ExitCode> {
-    let graph = network(&arguments.routing.network)?.graph;
-    let (routes, seconds) = routes_of(&graph, &arguments.routing)?;
-    let tables = routes.tables();
-    match &arguments.node {
-        Some(name) => {
-            let at = vertex(&graph, name)?;
-            if arguments.json {
-                let value = tables_json(&graph, tables, at);
-                show_line!("{}", serde_json::to_string_pretty(&value)?);
-            } else {
-                show!("{}", tables_text(&graph, tables, at));
-            }
+pub fn routes(
+    arguments: &RoutesArguments,
+    configuration: impl Fn() -> anyhow::Result<Configuration>,
+) -> anyhow::Result<ExitCode> {
+    let subject = Subject::of(&arguments.routing, configuration)?;
+    let graph = &subject.described.graph;
+    if let Some(name) = &arguments.at {
+        let at = vertex(graph, name)?;
+        let tables = subject.routes_at(at)?.tables();
+        if arguments.json {
+            let value = tables_json(graph, tables, at);
+            show_line!("{}", serde_json::to_string_pretty(&value)?);
+        } else {
+            show!("{}", tables_text(graph, tables, at));
         }
-        None if arguments.json => {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let routes = &subject.parts.first().context("the network has no hosts")?.routes;
+    let (tables, seconds) = (routes.tables(), subject.seconds);
+    match arguments.json {
+        true => {
             let value = json!({
                 "routing": routes.algorithm().to_string(),
                 "segments": tables.numbering().segments(),
@@ -283,14 +335,16 @@ pub fn routes(arguments: &RoutesArguments) -> anyhow::Result<ExitCode> {
             });
             show_line!("{}", serde_json::to_string_pretty(&value)?);
         }
-        None => {
+        false => {
             let (segments, places) = (tables.numbering().segments(), tables.numbering().width());
             let mut table = Table::plain();
             let mut line = |name: &str, value: String| table.line([name.to_owned(), value]);
             line("segments", format!("{segments} of {places} places"));
             line("routing", format!("{}, {} virtual channels", routes.algorithm(), routes.vcs()));
             line("tables", format!("{:.1} MB", tables.bytes() as f64 / 1e6));
-            line("time", format!("{seconds:.2} s"));
+            if let Some(seconds) = seconds {
+                line("time", format!("{seconds:.2} s"));
+            }
             if let Some(peak) = memory_peak() {
                 line("memory", format!("{:.0} MB at most", peak as f64 / 1e6));
             }
@@ -386,12 +440,27 @@ fn tables_text(graph: &Graph, tables: &Tables, at: Vertex) -> String {
 }
 
 /// `weft fabric show`.
-pub fn show(arguments: &ShowArguments) -> anyhow::Result<ExitCode> {
-    let graph = network(&arguments.network)?.graph;
+pub fn show(
+    arguments: &ShowArguments,
+    configuration: impl Fn() -> anyhow::Result<Configuration>,
+) -> anyhow::Result<ExitCode> {
+    let TopologyArguments { topology: spec, fail, daemon } = &arguments.network;
+    let (graph, network) = match spec {
+        Some(spec) => (topology(spec, fail)?.graph, None),
+        None => {
+            let (_, network) = running::ask(daemon.node.as_deref(), &configuration()?)?;
+            (running::graph(&network)?, Some(network))
+        }
+    };
     if arguments.graphviz {
         show!("{}", export::graphviz(&graph));
     } else if arguments.json {
-        show_line!("{}", serde_json::to_string_pretty(&export::json(&graph))?);
+        let mut value = export::json(&graph);
+        if let Some(network) = &network {
+            value["managers"] = serde_json::to_value(&network.managers)?;
+            value["nodes"] = running::nodes_json(network);
+        }
+        show_line!("{}", serde_json::to_string_pretty(&value)?);
     } else if arguments.toml {
         show!("{}", export::toml(&graph));
     } else {
@@ -412,16 +481,23 @@ pub fn show(arguments: &ShowArguments) -> anyhow::Result<ExitCode> {
             }
         }
         show!("{}", table.render());
+        if let Some(network) = &network {
+            show!("{}", running::text(network));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// `weft fabric trace`.
-pub fn trace(arguments: &TraceArguments) -> anyhow::Result<ExitCode> {
-    let graph = network(&arguments.routing.network)?.graph;
-    let (from, to) = (host(&graph, &arguments.from)?, host(&graph, &arguments.to)?);
-    let via = arguments.via.as_ref().map(|name| host(&graph, name)).transpose()?;
-    let (routes, _) = routes_of(&graph, &arguments.routing)?;
+pub fn trace(
+    arguments: &TraceArguments,
+    configuration: impl Fn() -> anyhow::Result<Configuration>,
+) -> anyhow::Result<ExitCode> {
+    let subject = Subject::of(&arguments.routing, configuration)?;
+    let graph = &subject.described.graph;
+    let (from, to) = (host(graph, &arguments.from)?, host(graph, &arguments.to)?);
+    let via = arguments.via.as_ref().map(|name| host(graph, name)).transpose()?;
+    let routes = subject.routes_at(from)?;
     let heading = Heading { from, to, via };
     let (mut at, mut arrived, mut choices) = (from, None, Vec::new());
     let mut steps = Vec::new();
@@ -474,11 +550,9 @@ mod tests {
 
     use super::*;
 
-    fn described(topology: &str, fail: &[&str]) -> anyhow::Result<Described> {
-        network(&TopologyArguments {
-            topology: topology.to_owned(),
-            fail: fail.iter().map(|link| (*link).to_owned()).collect(),
-        })
+    fn described(spec: &str, fail: &[&str]) -> anyhow::Result<Described> {
+        let fail: Vec<_> = fail.iter().map(|link| (*link).to_owned()).collect();
+        topology(spec, &fail)
     }
 
     #[test]
@@ -487,7 +561,7 @@ mod tests {
             let graph = described("torus:4x4", fail).expect("a network").graph;
             graph.links().filter(|(_, _, is_cut)| *is_cut).count()
         };
-        assert_eq!((cut(&[]), cut(&["n0:1"]), cut(&["n0", "n1:0"])), (0, 1, 5));
+        assert_eq!((cut(&[]), cut(&["n0-n1"]), cut(&["n0", "n1:0"])), (0, 1, 5));
         for wrong in ["n16", "n0:4", "n0:x", "x:0"] {
             assert!(described("torus:4x4", &[wrong]).is_err(), "{wrong}");
         }
@@ -510,12 +584,8 @@ mod tests {
 
     #[test]
     fn tables_are_told_in_ranges() {
-        let arguments = RoutingArguments {
-            network: TopologyArguments { topology: "torus:8".into(), fail: Vec::new() },
-            routing: weft_routing::Algorithm::Auto,
-        };
-        let graph = network(&arguments.network).expect("a network").graph;
-        let (routes, _) = routes_of(&graph, &arguments).expect("routes");
+        let graph = described("torus:8", &[]).expect("a network").graph;
+        let (routes, _) = routes_of(&graph, Algorithm::Auto).expect("routes");
         let told = tables_json(&graph, routes.tables(), 0);
         let entries = told["layers"][0]["entries"].as_array().expect("entries");
         // Up to the opposite host, which is as far either way, then down, round the end.

@@ -1,11 +1,12 @@
 //! `weft lab link`: links between nodes, which may be cut.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
 use weft_fabric::NodeId;
 use weft_options::runtime_path::ControlSocket;
-use weft_topology::{Link, Shape, Topology};
+use weft_topology::{End, Graph, Link, Shape, Topology};
 use weftd::Reach;
 
 use super::state::State;
@@ -25,7 +26,7 @@ pub fn shape(text: &str) -> anyhow::Result<Shape> {
 
 /// `weft lab link`.
 pub fn link(arguments: &LabLinkArguments, socket: &ControlSocket) -> anyhow::Result<()> {
-    let mut state = State::load(socket)?.context("no lab is up; run `weft lab up`")?;
+    let state = State::load(socket)?.context("no lab is up; run `weft lab up`")?;
     let mut topology = state.topology()?;
     let (Some(a), Some(b), Some(wanted)) = (&arguments.a, &arguments.b, arguments.state) else {
         return list(&topology, arguments.json);
@@ -33,16 +34,41 @@ pub fn link(arguments: &LabLinkArguments, socket: &ControlSocket) -> anyhow::Res
     let link = Link::between(state.node(a)?, state.node(b)?);
     topology.set(link, wanted == LinkState::Down)?;
     super::ensure_daemon(&state, socket)?;
-    state.cut = topology.cut().map(|Link(a, b)| (a, b)).collect();
-    // Stored first: a daemon that starts again gets the links from the record.
-    state.store(socket)?;
+    record(state, &topology, socket)?;
     tell(&topology, socket)
 }
 
-/// Tells the daemon which nodes reach each other.
+/// Writes down which links are cut, before the daemon hears of it: one that starts again gets the
+/// links from the record.
+fn record(mut state: State, topology: &Topology, socket: &ControlSocket) -> anyhow::Result<()> {
+    state.cut = topology.cut().map(|Link(a, b)| (a, b)).collect();
+    state.store(socket)
+}
+
+/// Cuts the link at a port of a lab's node, or mends it, as `weft fabric` names it.
+///
+/// # Errors
+/// There is no lab at the socket, or the link is so already.
+pub fn set(socket: &ControlSocket, graph: &Graph, end: End, is_cut: bool) -> anyhow::Result<()> {
+    let _guard = State::guard(socket)?;
+    let state = State::load(socket)?
+        .context("its daemon has no lab, whose links alone can be cut; `weft lab up` starts one")?;
+    let mut topology = state.topology()?;
+    let (far, _) = graph.wired(end.0, end.1).context("a link of the network")?;
+    let [a, b] = [end.0, far].map(|node| u16::try_from(node).unwrap_or(u16::MAX));
+    topology.set(Link::between(a, b), is_cut)?;
+    record(state, &topology, socket)?;
+    weftd::client::set_cut(&socket.path, end.0, end.1, is_cut)
+}
+
+/// Tells the daemon of each link that is not as the record has it.
 pub fn tell(topology: &Topology, socket: &ControlSocket) -> anyhow::Result<()> {
-    for node in 0..topology.nodes() {
-        weftd::client::set_reach(&socket.path, node.into(), reach(topology, node))?;
+    let wanted: BTreeMap<Link, bool> = topology.links().collect();
+    for (a, port, b, _, is_cut) in weftd::client::network(&socket.path)?.links {
+        let [one, other] = [a, b].map(|node| u16::try_from(node).unwrap_or(u16::MAX));
+        if let Some(wanted) = wanted.get(&Link::between(one, other)).filter(|cut| **cut != is_cut) {
+            weftd::client::set_cut(&socket.path, a, port, *wanted)?;
+        }
     }
     Ok(())
 }

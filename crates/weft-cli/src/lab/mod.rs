@@ -19,6 +19,7 @@ use weft_netdev::interface::Interface;
 use weft_netdev::namespace::Namespace;
 use weft_netdev::room;
 use weft_options::runtime_path::ControlSocket;
+use weft_topology::Graph;
 use weftd::{DeviceSpec, DeviceStatus, INTERFACE};
 
 use crate::arguments::{LabCommand, LabExecArguments, LabUpArguments};
@@ -27,7 +28,7 @@ use crate::daemon;
 use state::{Made, State};
 
 /// The name of the lab's daemon.
-const NODE: &str = "lab";
+pub const NODE: &str = "lab";
 /// The networks of a lab.
 const PREFIX4: u8 = 16;
 const PREFIX6: u8 = 64;
@@ -38,6 +39,18 @@ const DEVICES_WITHIN: Duration = Duration::from_secs(30);
 const ASK_EVERY: Duration = Duration::from_millis(20);
 /// Exit status when weft itself failed, as `env` and `nohup` have it.
 const EXIT_EXEC_FAILED: u8 = 125;
+
+pub use link::set as set_link;
+
+/// The links of the lab whose record is beside this socket.
+///
+/// # Errors
+/// There is no lab.
+pub fn links(socket: &ControlSocket) -> anyhow::Result<Graph> {
+    let state =
+        State::load(socket)?.context("there is no lab at this socket; run `weft lab up`")?;
+    Ok(state.topology()?.graph().clone())
+}
 
 /// `weft lab`.
 pub fn lab(command: &LabCommand, configuration: &Configuration) -> anyhow::Result<ExitCode> {
@@ -152,7 +165,7 @@ fn up(
                 reach: link::reach(&topology, node),
             })
             .collect();
-        daemon::start(socket, &configuration.options, &devices)?;
+        daemon::start(socket, &configuration.options, &devices, true)?;
     }
     wait_for_devices(socket)?;
     // Also without a cut link: a shape may have nodes without a path between them, and a command

@@ -106,7 +106,7 @@ impl Call {
 fn daemon(configuration: &Configuration) -> anyhow::Result<(PathBuf, Arc<RemoteBroker>)> {
     let socket = configuration.control_socket(None)?;
     if !weftd::client::answers(&socket.path) {
-        daemon::start(&socket, &configuration.options, &[])?;
+        daemon::start(&socket, &configuration.options, &[], false)?;
     }
     let broker = RemoteBroker::new(&socket.path, "weft perf");
     Ok((socket.path, Arc::new(broker)))

@@ -61,7 +61,7 @@ pub fn measure(
         return measure_lane_in_memory(arguments, size, &socket, &configuration.options);
     }
     if !weftd::client::answers(&socket.path) {
-        daemon::start(&socket, &configuration.options, &[])?;
+        daemon::start(&socket, &configuration.options, &[], false)?;
     }
     let options = &configuration.options;
     match arguments.transport() {

@@ -144,7 +144,7 @@ fn ensure_daemon(socket: &ControlSocket, configuration: &Configuration) {
         Ok(()) => Ok(()),
         // Starting one there would serve nobody, or be somebody else's trap.
         Err(error) if error.is_distrust() => Err(anyhow::anyhow!(daemon::absence(socket))),
-        Err(_) => daemon::start(socket, &configuration.options, &[]),
+        Err(_) => daemon::start(socket, &configuration.options, &[], false),
     };
     if let Err(error) = ready {
         eprintln!("weft: warning: {error:#}; the program runs on plain tcp");

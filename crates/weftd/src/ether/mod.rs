@@ -4,6 +4,7 @@
 //! its queues in one synchronous loop ([`event_loop`]). A queue has one thread, because packets of
 //! one flow could overtake each other on two. Source: 003 section 5.4.6 (EXN).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::event::{EventfdFlags, eventfd};
-use weft_broker::Connector;
+use weft_broker::{Connector, Site};
 use weft_ether::{Limits, MacAddress, Reach, Seat, Segment, pace};
 use weft_fabric::NodeId;
 use weft_libfabric::Wanted;
@@ -28,7 +29,7 @@ use weft_socket::tuple::Tuple;
 
 use self::device::Device;
 use self::event_loop::EventLoop;
-use self::network::{Network, Site};
+use self::network::{Network, Place};
 use self::queue::{HostEndpoint, Queue};
 use crate::status::DeviceStatus;
 
@@ -148,7 +149,7 @@ impl fmt::Display for DeviceSpec {
 
 impl DeviceSpec {
     /// Creates the device, or attaches to an existing one, and brings it up.
-    fn open(&self, how: &Settings) -> anyhow::Result<(Vec<Tap>, Option<RateLimit>, Site)> {
+    fn open(&self, how: &Settings) -> anyhow::Result<(Vec<Tap>, Option<RateLimit>, Place)> {
         let open = || -> anyhow::Result<_> {
             let taps = Tap::open(INTERFACE, how.queues)?;
             let tap = taps.first().context("a device has a queue")?;
@@ -166,8 +167,9 @@ impl DeviceSpec {
             let limit = self.limit(&interface, how.is_paced);
             interface.set_up(true)?;
             tap.set_carrier(true)?;
-            let site = Site::of(&interface)?;
-            Ok((taps, limit, site))
+            let site = self.namespace.as_ref().and_then(|_| u16::try_from(self.node.0).ok());
+            let place = Place::of(&interface, site.map(Site))?;
+            Ok((taps, limit, place))
         };
         let node = self.node.0;
         match &self.namespace {
@@ -284,11 +286,11 @@ impl Devices {
     ) -> anyhow::Result<()> {
         let how = &self.how;
         let queues = usize::from(how.queues);
-        let (mut shares, mut sites, mut devices) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut shares, mut places, mut devices) = (Vec::new(), Vec::new(), Vec::new());
         shares.resize_with(how.loops.clamp(1, (specs.len() * queues).max(1)), Vec::new);
         let loops = shares.len();
         for (number, spec) in specs.iter().enumerate() {
-            let (taps, limit, site) = spec.open(how)?;
+            let (taps, limit, place) = spec.open(how)?;
             let device = Arc::new(Device::new(spec, INTERFACE, how, limit));
             for (queue, tap) in (0..).zip(taps) {
                 let endpoint = open(spec, Seat { node: spec.node, queue })?;
@@ -303,12 +305,12 @@ impl Devices {
             for queue in shares.iter_mut().flatten() {
                 queue.turn(now);
             }
-            sites.push(site);
+            places.push(place);
             devices.push(device);
         }
         let loops = shares.into_iter().map(|share| Loop::start(share, how.coalesce));
         let loops = loops.collect::<anyhow::Result<Vec<_>>>()?;
-        lock(&self.network).add(sites);
+        lock(&self.network).add(places);
         let mut all = lock(&self.devices);
         all.extend(devices);
         all.sort_by_key(|device| device.node());
@@ -321,9 +323,14 @@ impl Devices {
         lock(&self.network).locate(tuple)
     }
 
-    /// True when a device is in the network namespace with this cookie.
-    pub fn are_in(&self, namespace: u64) -> bool {
-        lock(&self.network).is_at(namespace)
+    /// The node whose device is in the network namespace with this cookie.
+    pub fn site_at(&self, namespace: u64) -> Option<Site> {
+        lock(&self.network).site_at(namespace)
+    }
+
+    /// The cookies of the network namespaces of a lab's nodes.
+    pub fn sites(&self) -> BTreeMap<u64, Site> {
+        lock(&self.network).sites().collect()
     }
 
     /// The status of all devices, ordered by node.

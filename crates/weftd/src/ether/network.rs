@@ -7,37 +7,40 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use anyhow::Context;
+use weft_broker::Site;
 use weft_netdev::addresses::Addresses;
 use weft_netdev::interface::Interface;
 use weft_socket::tuple::{Route, Tuple};
 
 /// The location of a device.
-pub struct Site {
+pub struct Place {
     /// The cookie of its network namespace.
     namespace: u64,
     addresses: Addresses,
+    /// The node of a lab, whose namespace it is; `None` in that of the daemon.
+    site: Option<Site>,
 }
 
-impl Site {
-    /// The site of `interface`. Must be called in the network namespace of the interface.
-    pub fn of(interface: &Interface) -> anyhow::Result<Self> {
+impl Place {
+    /// The place of `interface`. Must be called in the network namespace of the interface.
+    pub fn of(interface: &Interface, site: Option<Site>) -> anyhow::Result<Self> {
         let addresses = Addresses::of(interface)?;
         let namespace =
             weft_channel::network_namespace(interface.as_fd()).context("SO_NETNS_COOKIE")?;
-        Ok(Self { namespace, addresses })
+        Ok(Self { namespace, addresses, site })
     }
 }
 
 /// All devices of a daemon.
 #[derive(Default)]
 pub struct Network {
-    sites: Vec<Site>,
+    places: Vec<Place>,
 }
 
 impl Network {
-    /// Adds the devices at `sites`.
-    pub fn add(&mut self, sites: Vec<Site>) {
-        self.sites.extend(sites);
+    /// Adds the devices at `places`.
+    pub fn add(&mut self, places: Vec<Place>) {
+        self.places.extend(places);
     }
 
     /// `tuple` with the namespace of its other end, if both ends are at a device. An address that
@@ -53,13 +56,19 @@ impl Network {
         }
     }
 
-    /// True when a device is in the network namespace with this cookie.
-    pub fn is_at(&self, namespace: u64) -> bool {
-        self.sites.iter().any(|site| site.namespace == namespace)
+    /// The node whose device is in the network namespace with this cookie.
+    pub fn site_at(&self, namespace: u64) -> Option<Site> {
+        let place = self.places.iter().find(|place| place.namespace == namespace)?;
+        place.site
+    }
+
+    /// The cookies of the network namespaces of a lab's nodes.
+    pub fn sites(&self) -> impl Iterator<Item = (u64, Site)> {
+        self.places.iter().filter_map(|place| Some((place.namespace, place.site?)))
     }
 
     fn holders(&mut self, address: IpAddr) -> Vec<u64> {
-        let has = |site: &mut Site| site.addresses.now().contains(&address);
-        self.sites.iter_mut().filter_map(|site| has(site).then_some(site.namespace)).collect()
+        let has = |place: &mut Place| place.addresses.now().contains(&address);
+        self.places.iter_mut().filter_map(|place| has(place).then_some(place.namespace)).collect()
     }
 }

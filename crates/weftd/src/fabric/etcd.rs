@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
-use weft_membership::{ANSWER_BYTES_MAX, Etcd, EtcdConfig, EtcdUser, Request, Roster};
+use weft_membership::{ANSWER_BYTES_MAX, Etcd, EtcdConfig, EtcdUser, Lead, Request, Roster};
 use weft_options::Options;
 
 use super::Shared;
@@ -156,6 +156,11 @@ impl EtcdClient {
     pub fn propose(&self, table: Roster, version: u64) {
         self.lock().propose(table, version);
         self.wake();
+    }
+
+    /// The lease by which this daemon manages the fabric.
+    pub fn lead(&self) -> Option<Lead> {
+        self.lock().lead()
     }
 
     /// Lets the thread look around.

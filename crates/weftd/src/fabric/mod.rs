@@ -23,7 +23,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 use weft_fabric::NodeId;
@@ -41,6 +41,9 @@ use crate::complaints::Complaints;
 /// Most bytes of messages that the thread of the fabric has not taken yet. With more it stands
 /// still, and the connection of the node that is sent to is given up.
 const QUEUED_BYTES_MAX: usize = 16 << 20;
+
+/// How long the first daemon's lease lasts from one look at it to the next.
+const FIRST_LEASE: Duration = Duration::from_secs(60);
 
 /// Something that happened at the fabric.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,6 +130,8 @@ pub struct Fabric {
     name: String,
     thread: Option<JoinHandle<()>>,
     etcd: Option<Arc<EtcdClient>>,
+    /// The term of the first daemon, which alone manages where there is no etcd.
+    first: Option<u64>,
 }
 
 impl std::fmt::Debug for Fabric {
@@ -188,6 +193,7 @@ impl Fabric {
             seeds: config.seeds,
             silence: config.silence,
         };
+        let is_first = config.admission == Admission::First && etcd.is_none();
         let mut machine = Machine::new(machine, kept, Duration::ZERO);
         machine.tick(Duration::ZERO);
         let is_known = machine.number().is_some();
@@ -221,7 +227,8 @@ impl Fabric {
             etcd::start(Arc::clone(etcd), Arc::clone(&shared), started)?;
         }
         let thread = Some(thread);
-        let fabric = Self { shared, started, name: config.fabric, thread, etcd };
+        let first = is_first.then(seconds);
+        let fabric = Self { shared, started, name: config.fabric, thread, etcd, first };
         fabric.await_number(within);
         Ok(fabric)
     }
@@ -294,6 +301,24 @@ impl Fabric {
         self.shared.wake();
     }
 
+    /// The lease by which this daemon manages the fabric: its term, and how long it lasts at least.
+    /// With etcd it is that of etcd's key, without it the first daemon has it.
+    #[must_use]
+    pub fn lead(&self) -> Option<(u64, Duration)> {
+        if let Some(term) = self.first {
+            return Some((term, FIRST_LEASE));
+        }
+        let lead = self.etcd.as_ref()?.lead()?;
+        let left = lead.until.saturating_sub(self.started.elapsed());
+        (!left.is_zero()).then_some((lead.term, left))
+    }
+
+    /// Whether this is the first daemon, which alone manages where there is no etcd.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.first.is_some()
+    }
+
     /// All nodes, and the daemons that are asked for admission.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
@@ -344,6 +369,12 @@ impl Drop for Fabric {
             let _ = thread.join();
         }
     }
+}
+
+/// Seconds of the epoch: the term of a first daemon, which is higher after a new start. Where the
+/// clock was set back, nodes say so, and the daemon goes on with a higher one.
+fn seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.as_secs())
 }
 
 /// A random number, which tells this start of the daemon from others.

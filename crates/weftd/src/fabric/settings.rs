@@ -222,6 +222,7 @@ mod tests {
                 options,
                 foreground: false,
                 devices: Vec::new(),
+                links: None,
             })
         }
 

@@ -12,6 +12,7 @@ use std::time::Instant;
 use weft_options::Options;
 use weft_socket::guesses::{BURST, Guesses};
 use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, Pair, TableLimits};
+use weft_socket::route::RECALL;
 use weft_socket::tuple::{Route, Tuple};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_wire::control::{CONNECTION_KINDS, Control, End, InvalidMessage, Partner, split};
@@ -23,6 +24,7 @@ use super::{
 };
 use crate::evidence::{Kept, Shown};
 use crate::kernel;
+use crate::lab::LabCuts;
 use crate::status::{ConnectionStatus, ListenerStatus};
 
 mod between_hosts;
@@ -38,6 +40,8 @@ pub struct Connections {
     guesses: Guesses,
     /// The other hosts of the fabric.
     others: Others,
+    /// The nodes of the lab between which no way leads.
+    cuts: Arc<LabCuts>,
     /// Whether the users' numbers are those of the first user namespace.
     names_users: bool,
     offers: u64,
@@ -78,6 +82,7 @@ impl Connections {
             sockets: HashMap::new(),
             guesses: Guesses::default(),
             others: Others::default(),
+            cuts: Arc::default(),
             names_users: kernel::is_in_first_user_namespace(),
             offers: 0,
             refusals: 0,
@@ -111,6 +116,12 @@ impl Connections {
                     Ok(mut offered) => {
                         if between_hosts {
                             offered.tuple = self.others.route(from, offered.tuple);
+                        }
+                        if self.is_cut(offered.tuple) {
+                            let reason = "no way leads to the other node of the lab at present; \
+                                          the connection stays on TCP";
+                            self.decline(from, token, reason.to_owned(), out);
+                            return Ok(());
                         }
                         match self.guess(offered, from, now) {
                             Ok(offered) => self.offer(offerer, from, offered, out),
@@ -154,6 +165,29 @@ impl Connections {
     fn decline(&mut self, from: Peer, token: u64, reason: String, out: &mut Outbox) {
         self.refusals += 1;
         out.reply(from.process, &Control::Refused { token, reason });
+    }
+
+    /// Whether no way leads between the two nodes of the lab where a connection has its ends.
+    fn is_cut(&self, tuple: Tuple) -> bool {
+        match tuple.route {
+            Route::Namespaces { here, there } => self.cuts.part(here, there),
+            Route::Traced(_) | Route::Hosts { .. } => false,
+        }
+    }
+
+    /// Recalls the lanes between nodes that are cut off from each other: their connections go on
+    /// over TCP, which waits until a way leads there again.
+    fn recall(&mut self, cuts: Arc<LabCuts>) {
+        self.cuts = cuts;
+        if !self.cuts.cuts().any() {
+            return;
+        }
+        let (word, bit) = RECALL;
+        for pair in self.matchmaker.pairs().filter(|pair| self.is_cut(pair.tuple)) {
+            if let Err(error) = ShmLane::raise(pair.memory.as_fd(), word, bit) {
+                tracing::debug!(%error, "a lane cannot be recalled");
+            }
+        }
     }
 
     /// Counts the offer of an end between namespaces whose other end is not there.
@@ -384,7 +418,10 @@ impl Service for Connections {
     }
 
     fn handle_node(&mut self, event: NodeEvent, _now: Instant, out: &mut Outbox) {
-        self.news_of_host(event, out);
+        match event {
+            NodeEvent::Cuts(cuts) => self.recall(cuts),
+            of_host => self.news_of_host(of_host, out),
+        }
     }
 
     fn report(&self) -> Report {
@@ -522,6 +559,7 @@ mod tests {
             is_numbered_here: true,
             may_command: false,
             origin: Origin::Home,
+            site: None,
         };
         let tuple = Tuple::new(1, at(5000), at(80));
         let tuple = if end == End::Connected { tuple } else { tuple.mirrored() };

@@ -118,6 +118,9 @@ impl Endpoints {
         self.peers.insert(from.process, from);
         let credentials = weft_broker::Credentials { pid: from.pid, uid: from.uid };
         let id = weft_broker::ProcessId(from.process.0);
+        if let Some(site) = from.site {
+            self.state.is_at(id, site);
+        }
         let mut messages = Vec::new();
         let refused = self.state.tickets_refused();
         let now = now.saturating_duration_since(self.began);
@@ -230,6 +233,10 @@ impl Service for Endpoints {
             NodeEvent::Down(node) => {
                 self.up.remove(&node);
                 self.state.node_down(node, &mut messages);
+            }
+            NodeEvent::Cuts(lab) => {
+                let now = now.saturating_duration_since(self.began);
+                self.state.set_cuts(lab.cuts().clone(), now, &mut messages);
             }
             // It is said again when this node has its number.
             NodeEvent::Message(..) if self.number.is_some() => {}

@@ -22,7 +22,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_broker::Bell;
+use weft_broker::{Bell, Site};
 use weft_fabric::NodeId;
 use weft_wire::control::{Control, InvalidMessage};
 
@@ -34,6 +34,7 @@ use crate::Config;
 use crate::ether::Devices;
 use crate::evidence::Shown;
 use crate::fabric::Fabric;
+use crate::lab::{LabCuts, Ruler};
 use crate::networks::Origin;
 use crate::status::Status;
 
@@ -48,21 +49,22 @@ mod tests;
 
 /// The services that talk to other nodes, by name. The place of a service is the first byte of its
 /// messages, so it must not change.
-pub const BETWEEN_NODES: [&str; 2] = ["endpoints", "connections"];
+pub const BETWEEN_NODES: [&str; 3] = ["endpoints", "connections", "fabric"];
 
 /// The services of a node with number `node`. `devices` are the Ethernet devices that it serves,
-/// `fabric` the other hosts.
+/// `fabric` the other hosts, `ruler` the links of its lab.
 pub fn all(
     config: &Config,
     node: NodeId,
     devices: Option<&Arc<Devices>>,
     fabric: Option<&Arc<Fabric>>,
+    ruler: Option<&Arc<Ruler>>,
 ) -> Vec<Box<dyn Service>> {
     vec![
         Box::new(Connections::new(&config.options)),
         Box::new(Endpoints::new(&config.options, node, Instant::now())),
         Box::new(Ethernet::new(devices.cloned())),
-        Box::new(FabricService::new(fabric.cloned(), Instant::now())),
+        Box::new(FabricService::new(fabric.cloned(), ruler.cloned(), Instant::now())),
     ]
 }
 
@@ -165,6 +167,8 @@ pub struct Peer {
     pub may_command: bool,
     /// Where the program is.
     pub origin: Origin,
+    /// The node of a lab in which it is.
+    pub site: Option<Site>,
 }
 
 /// News of the other nodes of the fabric.
@@ -178,6 +182,9 @@ pub enum NodeEvent {
     Numbered(NodeId),
     /// It says something. Between its `Up` and its `Down` nothing is lost, and the order is kept.
     Message(NodeId, Vec<u8>),
+    /// The nodes of the lab between which no way leads. Said at each change, and again from time to
+    /// time while there are any.
+    Cuts(Arc<LabCuts>),
 }
 
 /// The way to the other nodes of the fabric.

@@ -97,7 +97,7 @@ fn config() -> Config {
     let nothing: [(&str, &str); 0] = [];
     let (options, _) = weft_options::Options::from_environment(nothing);
     let (socket, node) = (PathBuf::new(), "test".to_owned());
-    Config { socket, node, options, foreground: false, devices: Vec::new() }
+    Config { socket, node, options, foreground: false, devices: Vec::new(), links: None }
 }
 
 /// A daemon without a control socket; the tests pass programs to it.
@@ -108,7 +108,7 @@ struct Daemon {
 impl Daemon {
     fn with(echo: Echo) -> Self {
         let config = config();
-        let mut services = all(&config, NodeId::LOCAL, None, None);
+        let mut services = all(&config, NodeId::LOCAL, None, None, None);
         services.push(Box::new(echo));
         let hub = Hub::new(&config, services, None, 1000).expect("threads");
         let (_, stop) = std::os::unix::net::UnixStream::pair().expect("sockets");
@@ -199,7 +199,7 @@ fn services_own_different_kinds_and_read_existing_options() {
                 fn handle_event(&mut self, _: Event, _: Instant, _: &mut Outbox) {}
             }
             let config = config();
-            let mut services = all(&config, NodeId::LOCAL, None, None);
+            let mut services = all(&config, NodeId::LOCAL, None, None, None);
             services.push(Box::new(Clash(taken)));
             Hub::new(&config, services, None, 1000).map(drop)
         });
@@ -254,6 +254,7 @@ fn request(user: u32, number: u8) -> Request {
         is_numbered_here: false,
         may_command: false,
         origin: Origin::Home,
+        site: None,
     };
     Request { from, bytes: vec![number], shown: Vec::new() }
 }

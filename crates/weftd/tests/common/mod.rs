@@ -34,7 +34,14 @@ pub fn serve(socket: PathBuf) {
 pub fn serve_with(socket: PathBuf, options: &[(&str, &str)]) {
     let (options, _) = weft_options::Options::from_environment(options.iter().copied());
     let node = "test".to_owned();
-    let config = weftd::Config { socket, node, options, foreground: false, devices: Vec::new() };
+    let config = weftd::Config {
+        socket,
+        node,
+        options,
+        foreground: false,
+        devices: Vec::new(),
+        links: None,
+    };
     weftd::serve(config).expect("the socket is free");
 }
 

@@ -196,7 +196,7 @@ impl Connections {
     /// Handles news of another host.
     pub(super) fn news_of_host(&mut self, event: NodeEvent, out: &mut Outbox) {
         match event {
-            NodeEvent::Numbered(_) => {}
+            NodeEvent::Numbered(_) | NodeEvent::Cuts(_) => {}
             NodeEvent::Up(node) => self.others.up(node, out),
             NodeEvent::Down(node) => {
                 self.matchmaker.process_gone(foreign(node));

@@ -42,7 +42,8 @@ fn service(own: NodeId) -> Connections {
 fn peer(user: u32) -> Peer {
     let process = ProcessId(u64::from(user));
     let origin = Origin::Home;
-    Peer { process, pid: user, uid: user, is_numbered_here: true, may_command: false, origin }
+    let (is_numbered_here, may_command, site) = (true, false, None);
+    Peer { process, pid: user, uid: user, is_numbered_here, may_command, origin, site }
 }
 
 /// An offer of an end of the connection from A to B, with the memory that it brings.
