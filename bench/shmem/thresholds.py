@@ -26,7 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = Path(__file__).with_name("collectives.c")
 LIBRARY = "libweft_shmem.so"
 SIZED = ["broadcast", "fcollect", "sum", "alltoall"]
-STAGED = {"staged": {"STAGE_BYTES": 32768}, "direct": {"STAGE_BYTES": 64}}
+STAGED = {name: {"STAGE_BYTES": count, "BROADCAST_BYTES": count}
+          for name, count in (("staged", 32768), ("direct", 64))}
 FLAT = {"flat": {"FLAT_MAX": 1024}}
 TREES = {f"tree of {number}": {"FLAT_MAX": 1, "BRANCHES": number} for number in (2, 4, 8, 16)}
 BUILD_SECONDS_MAX = 1800

@@ -29,6 +29,8 @@ const RULES: [&str; 11] = [
     "exit",
 ];
 
+/// Jobs of mistakes beside each other: each waits for its processes most of the time.
+const MISTAKES_AT_A_TIME: usize = 6;
 /// Mistakes, and words of the message about each.
 const MISTAKES: [(&str, &[&str]); 24] = [
     ("pe", &["shmem_long_p", "PE 2 is outside of 0..2"]),
@@ -165,13 +167,20 @@ fn the_rules(pes: usize) -> Outcome {
 fn mistakes_are_told_with_pe_function_and_value() -> Outcome {
     let node = Node::without_daemon();
     let program = rules(&node)?;
-    for (mistake, words) in MISTAKES {
+    let start = |mistake: &str| {
         let mut command = oshrun(&node, 2, &program, &["mistake", mistake]);
         command.env("SHMEM_DEBUG", "1");
-        let ended = ended(&node, command);
-        assert_eq!(ended.code(), 1, "{}", ended.report());
-        for word in ["weft-shmem: PE "].iter().chain(words) {
-            assert!(ended.stderr.contains(word), "{word}: {}", ended.report());
+        node.start(command)
+    };
+    for mistakes in MISTAKES.chunks(MISTAKES_AT_A_TIME) {
+        let jobs: Vec<_> = mistakes.iter().map(|(mistake, _)| start(mistake)).collect();
+        for (job, (mistake, words)) in jobs.into_iter().zip(mistakes) {
+            let ended = job.wait(LIMIT);
+            assert_eq!(ended.code(), 1, "{mistake}: {}", ended.report());
+            assert!(!ended.stderr.contains("panicked"), "{mistake}: {}", ended.report());
+            for word in ["weft-shmem: PE "].iter().chain(*words) {
+                assert!(ended.stderr.contains(word), "{word}: {}", ended.report());
+            }
         }
     }
     Ok(())

@@ -20,8 +20,8 @@ const ALIGNMENT: usize = 1 << 16;
 const EQUAL: i32 = 1;
 const AT_LEAST: i32 = 4;
 const SIGNAL_ADD: i32 = 1;
-/// Elements of short data, which are staged, and of long ones.
-const LENGTHS: [usize; 2] = [9, 3000];
+/// Elements of data that broadcasts stage, that others stage, and of long ones.
+const LENGTHS: [usize; 3] = [7, 50, 3000];
 
 const HEAP_BYTES: usize = 1 << 20;
 

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::collective::STAGE_BYTES;
+use crate::collective::BUFFER_BYTES;
 use crate::space;
 
 /// Teams of which a PE is a member at a time, with the world and the shared team.
@@ -44,7 +44,7 @@ pub(crate) struct TeamArea {
     /// The word of the PE to the others, for even and odd steps.
     pub words: [Line<[AtomicU64; WORDS]>; 2],
     /// Data of short collectives, for even and odd steps.
-    pub staging: [Line<[AtomicU64; STAGE_BYTES / 8]>; 2],
+    pub staging: [Line<[AtomicU64; BUFFER_BYTES / 8]>; 2],
 }
 
 /// The control area of a PE.

@@ -1,6 +1,7 @@
 //! The headers: `shmem.h` with what the specification names, `pshmem.h` with the twins, `shmemx.h`
 //! with extensions, and the old places of them.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::exports::twin;
@@ -156,8 +157,31 @@ fn pshmem() -> String {
     guarded("PSHMEM_H", "The names of OpenSHMEM's functions for profilers.", &body)
 }
 
+/// Parts of the names of functions that Sandia OpenSHMEM had as extensions, before 1.6 took them.
+const ONCE_EXTENSIONS: [&str; 6] =
+    ["ibput", "ibget", "sum_inscan", "sum_exscan", "signal_add", "signal_set"];
+
+/// Its other names: a team of 1.5, and a hint, which may be ignored.
+const OTHER_EXTENSIONS: &str = "#define SHMEMX_TEAM_NODE SHMEM_TEAM_SHARED\n\
+                                #define SHMEMX_MALLOC_NO_BARRIER 0l\n\n";
+
 fn shmemx() -> String {
-    guarded("SHMEMX_H", "Extensions of OpenSHMEM: there are none.", "#include <shmem.h>\n")
+    let mut body = format!("#include <shmem.h>\n\n{OTHER_EXTENSIONS}");
+    for name in once_extensions() {
+        let short = name.trim_start_matches("shmem_");
+        writeln!(body, "#define shmemx_{short} {name}").expect("it is a string");
+    }
+    let title = "Extensions of Sandia OpenSHMEM for which the standard has other names.";
+    guarded("SHMEMX_H", title, &body)
+}
+
+/// The names of functions, and of their generics, that were extensions.
+fn once_extensions() -> BTreeSet<String> {
+    let rows = rows();
+    let functions = rows.iter().flat_map(Row::functions).map(|function| function.name);
+    let generics = rows.iter().filter_map(|row| row.generic).map(|name| format!("shmem_{name}"));
+    let was_one = |name: &String| ONCE_EXTENSIONS.iter().any(|part| name.contains(part));
+    functions.chain(generics).filter(was_one).collect()
 }
 
 fn declarations(named: impl Fn(&str) -> String) -> String {
@@ -193,8 +217,6 @@ fn row_of_declarations(row: &Row, named: &impl Fn(&str) -> String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     /// The names of functions that a header declares.
@@ -202,6 +224,22 @@ mod tests {
         let declarations = text.lines().filter(|line| line.ends_with(");"));
         let heads = declarations.filter_map(|line| line.split_once('(').map(|(head, _)| head));
         heads.filter_map(|head| head.rsplit([' ', '*']).next()).collect()
+    }
+
+    #[test]
+    fn names_that_were_extensions_lead_to_functions_of_the_standard() {
+        let names = once_extensions();
+        for name in ["shmem_ibput", "shmem_ctx_double_ibget", "shmem_long_sum_exscan"] {
+            assert!(names.contains(name), "{name}");
+        }
+        // Blocks of 24 types and 5 sizes with and without contexts, scans of 26 types, 2 signals
+        // with and without; and the generics: 2 of blocks and 2 of scans.
+        assert_eq!(names.len(), 2 * 2 * (24 + 5) + 2 * 26 + 4 + 4);
+        let text = shmemx();
+        for name in names {
+            let line = format!("#define shmemx_{} {name}\n", &name["shmem_".len()..]);
+            assert!(text.contains(&line), "{line}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::ffi::c_int;
 
 pub use reduce::{exscan, inscan, reduce};
 pub use steps::compare_calls;
-pub use thresholds::{BRANCHES, FLAT_MAX, STAGE_BYTES};
+pub use thresholds::{BRANCHES, BROADCAST_BYTES, BUFFER_BYTES, FLAT_MAX, STAGE_BYTES};
 
 use crate::fault::{Fault, raise};
 use crate::rma::copy;
@@ -100,7 +100,7 @@ pub unsafe fn broadcast<T>(
     let bytes = nelems.saturating_mul(size_of::<T>());
     let collective = steps::begin(call, team);
     let is_root = team.me() == root_member;
-    let is_short = bytes <= STAGE_BYTES;
+    let is_short = bytes <= BROADCAST_BYTES;
     let from = match (is_short, is_root, bytes) {
         (_, true, _) => source.cast::<u8>().cast_mut(),
         (_, false, 0) => dest.cast(),

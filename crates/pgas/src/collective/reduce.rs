@@ -12,7 +12,7 @@ use crate::rma::copy;
 use crate::team::{Team, TeamHandle};
 
 use super::steps::{self, Step};
-use super::{STAGE_BYTES, at, compare, staging};
+use super::{BUFFER_BYTES, STAGE_BYTES, at, compare, staging};
 
 /// Bytes that are combined at a time: they stay in the processor's first cache.
 const CHUNK_BYTES: usize = 4096;
@@ -209,7 +209,7 @@ where
         steps::sync(call, team);
         return 0;
     }
-    let chunk = STAGE_BYTES / size_of::<T>();
+    let chunk = BUFFER_BYTES / size_of::<T>();
     for first in (0..nelems).step_by(chunk) {
         let count = chunk.min(nelems - first);
         let (to, from) = (dest.wrapping_add(first), source.wrapping_add(first));
