@@ -40,7 +40,7 @@ class Guest:
             "qemu-system-x86_64", "-accel", "tcg", "-machine", "q35",
             "-cpu", "max", "-m", str(MEMORY_MB), "-smp", "1", "-nodefaults", "-no-reboot",
             "-display", "none", "-kernel", kernel, "-initrd", image,
-            "-append", "console=ttyS0 panic=-1 rdinit=/init",
+            "-append", "console=ttyS0 panic=-1 rdinit=/init no_timer_check",
             *network, "-device", f"virtio-net-pci,netdev=n,romfile=,mac=52:54:00:00:09:0{number}",
             "-serial", f"file:{log}", "-serial", "stdio",
         ]

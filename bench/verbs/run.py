@@ -12,7 +12,7 @@ card.
     bench/verbs/run.py --only mailbox   cases of the suites whose name contains the word
     bench/verbs/run.py --guests 2       the steps of two guests alone
 
-Nothing is left but the kernel's files, in target/verbs. It takes some fifteen minutes.
+Nothing is left but the kernel's files, in target/verbs. It takes some twenty minutes.
 
 exit status: 0 when nothing failed, 1 when something did or did not run, 2 for a mistake in the
 arguments.
@@ -119,8 +119,14 @@ class Run:
         for size in (64, 1 << 20):
             self.step(f"fi_pingpong of {size} B", lambda: self.pingpong(first, second, size))
         self.step("the daemons join", lambda: self.join(first, second))
+        serve = f"{self.weft} perf serve --provider '{PROVIDER}'"
+        self.serve(second, "perf", serve, "grep -q 'serving node' /tmp/perf.told")
         for test in ("latency", "put --size 65536"):
-            self.step(f"weft perf {test} --to 1", lambda: self.measure(first, second, test))
+            # The emulation may be too slow for the first call.
+            perf = f"{self.weft} perf {test} --to 1 --runs 1 --provider '{PROVIDER}'"
+            command = f"{perf} || {perf} || {perf}"
+            self.step(f"weft perf {test} --to 1", lambda: self.shown(first, command))
+        second.run("kill $(cat /tmp/perf.pid)", STEP_S)
         self.step("nc under weft run", lambda: self.copy(first, second))
 
     def join(self, first: Guest, second: Guest) -> None:
@@ -129,7 +135,8 @@ class Run:
         for guest, seeds in ((first, ""), (second, f"--fabric-seeds {first.address}:7700")):
             guest.run(f"umask 077; echo '{key}' >/tmp/key", STEP_S)
             options = f"--fabric-key /tmp/key --fabric-listen {guest.address}:7700 {seeds}"
-            self.serve(guest, "daemon", f"{self.weft} daemon {options}", "grep -q 'ready at' /tmp/daemon.told")
+            ready = "grep -q 'ready at' /tmp/daemon.told"
+            self.serve(guest, "daemon", f"{self.weft} daemon {options}", ready)
         up = f"""{self.weft} fabric nodes --json | grep -q '"up"'"""
         for guest in (first, second):
             guest.run(f"until {up}; do sleep 1; done", STEP_S)
@@ -145,19 +152,14 @@ class Run:
             STEP_S,
         )
 
-    def measure(self, first: Guest, second: Guest, test: str) -> None:
-        serve = f"{self.weft} perf serve --provider '{PROVIDER}'"
-        self.serve(second, "perf", serve, "grep -q 'serving node' /tmp/perf.told")
-        perf = f"{self.weft} perf {test} --to 1 --runs 1 --provider '{PROVIDER}'"
-        first.run(perf, STEP_S, show)
-        second.run("kill $(cat /tmp/perf.pid)", STEP_S)
-
     def copy(self, first: Guest, second: Guest) -> None:
         """A file goes from one guest to the other, and is the same there."""
         options = f"--stats --socket-between-hosts always --fabric-provider '{PROVIDER}'"
         run = f"{self.weft} run {options} --daemon-answer-ms 60000 -- nc"
         listens = "netstat -ltn | grep -q ':5000 '"
-        self.serve(second, "nc", f"({run} -l -p 5000 >/tmp/copy)", listens)
+        # Where its input ends, nc ends the connection.
+        second.run("mkfifo /tmp/open", STEP_S)
+        self.serve(second, "nc", f"({run} -l -p 5000 <>/tmp/open >/tmp/copy)", listens)
         first.run(f"head -c {PIECES * PIECE_BYTES} /dev/urandom >/tmp/file", STEP_S)
         piece = f"dd if=/tmp/file bs={PIECE_BYTES} count=1 skip=$piece 2>/dev/null"
         pieces = f"for piece in $(seq 0 {PIECES - 1}); do {piece}; sleep {PAUSE_S}; done"

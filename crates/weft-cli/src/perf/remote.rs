@@ -68,9 +68,12 @@ struct Call {
     test: PerfTest,
     size: u64,
     from: EndpointAddress,
+    /// A random number, by which the server knows a call that is repeated: a later caller may have
+    /// the same endpoint.
+    number: u64,
 }
 
-const CALL_BYTES: usize = 19;
+const CALL_BYTES: usize = 27;
 
 impl Call {
     fn emit(self) -> anyhow::Result<[u8; CALL_BYTES]> {
@@ -82,21 +85,24 @@ impl Call {
         bytes[9..13].copy_from_slice(&self.to.0.to_le_bytes());
         bytes[13..17].copy_from_slice(&self.from.node.0.to_le_bytes());
         bytes[17..19].copy_from_slice(&self.from.vpid.0.to_le_bytes());
+        bytes[19..27].copy_from_slice(&self.number.to_le_bytes());
         Ok(bytes)
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let (number, rest) = bytes.split_first()?;
+        let (test, rest) = bytes.split_first()?;
         let (size, rest) = rest.split_first_chunk()?;
         let (to, rest) = rest.split_first_chunk()?;
         let (node, rest) = rest.split_first_chunk()?;
         let (vpid, rest) = rest.split_first_chunk()?;
+        let (number, rest) = rest.split_first_chunk()?;
         let node = NodeId(u32::from_le_bytes(*node));
         let call = Self {
             to: NodeId(u32::from_le_bytes(*to)),
-            test: *TESTS.get(usize::from(*number))?,
+            test: *TESTS.get(usize::from(*test))?,
             size: u64::from_le_bytes(*size),
             from: EndpointAddress::new(node, Vpid(u16::from_le_bytes(*vpid))),
+            number: u64::from_le_bytes(*number),
         };
         (rest.is_empty() && (1..=super::SIZE_MAX).contains(&call.size)).then_some(call)
     }
@@ -186,7 +192,11 @@ fn measure_over<T: Transport>(
     let mut endpoint = transport.open(&EndpointOptions::default())?;
     let from = endpoint.address();
     let test = arguments.test;
-    call(&transport, arguments.transport(), Call { to: node, test, size, from }, why_alone)?;
+    let mut number = [0; 8];
+    rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
+    let number = u64::from_ne_bytes(number);
+    let wanted = Call { to: node, test, size, from, number };
+    call(&transport, arguments.transport(), wanted, why_alone)?;
     let far = libfabric::Far::new(None);
     let placement = format!("from node {} to node {node}", from.node);
     match test {
@@ -360,15 +370,20 @@ mod tests {
     fn a_call_is_read_as_it_was_written_and_no_other_bytes_are() {
         let from = EndpointAddress::new(NodeId(70_000), Vpid(300));
         for test in TESTS {
-            let call = Call { to: NodeId(9), test, size: 1 << 20, from };
+            let call = Call { to: NodeId(9), test, size: 1 << 20, from, number: 77 };
             let bytes = call.emit().expect("a test with another end");
             assert_eq!(Call::parse(&bytes), Some(call));
             for length in 0..bytes.len() {
                 assert_eq!(Call::parse(&bytes[..length]), None);
             }
         }
-        let large =
-            Call { to: NodeId(9), test: PerfTest::Put, size: super::super::SIZE_MAX + 1, from };
+        let large = Call {
+            to: NodeId(9),
+            test: PerfTest::Put,
+            size: super::super::SIZE_MAX + 1,
+            from,
+            number: 0,
+        };
         assert_eq!(Call::parse(&large.emit().expect("a test")), None, "too large");
         assert!(Call { test: PerfTest::Serve, ..large }.emit().is_err());
     }
