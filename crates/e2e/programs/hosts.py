@@ -595,6 +595,62 @@ def socket_outage():
         process.kill()
 
 
+# An echo, and a client that says how its connection ended after the word on its standard input.
+ECHO = ("import socket, sys\n"
+        "listener = socket.create_server(('10.9.0.2', int(sys.argv[1])))\n"
+        "print('serving', flush=True)\n"
+        "one, _ = listener.accept()\n"
+        "while data := one.recv(65536):\n"
+        "    one.sendall(data)\n")
+ENDS = ("import errno, socket, sys, time\n"
+        "one = socket.create_connection(('10.9.0.2', int(sys.argv[1])))\n"
+        "one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(sys.argv[2]))\n"
+        "end = time.monotonic() + 3\n"
+        "while time.monotonic() < end:\n"
+        "    one.sendall(b'x' * 64)\n"
+        "    assert len(one.recv(64, socket.MSG_WAITALL)) == 64\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "start = time.monotonic()\n"
+        "try:\n"
+        "    one.sendall(b'y' * 64)\n"
+        "    print('end:', len(one.recv(64)), flush=True)\n"
+        "except OSError as error:\n"
+        "    took = time.monotonic() - start\n"
+        "    print('end:', errno.errorcode[error.errno], round(took, 2), flush=True)\n")
+
+
+def socket_dead_host():
+    """A host that never answers again ends a connection with TCP's error, in TCP's time behind the
+    fabric's silence. TCP_USER_TIMEOUT makes that time short; plain TCP stands beside it."""
+    one, two = hosts()
+    timeout_s = 3
+    ends = []
+    for port, way in ((8000, "never"), (8001, "always")):
+        _, log = under_weft(two, way, sys.executable, "-uc", ECHO, str(port), options=())
+        until("the echo is ready", lambda log=log: "serving" in text_of(log))
+        ends.append(under_weft(one, way, sys.executable, "-uc", ENDS, str(port),
+                               str(timeout_s * 1000), stdin=subprocess.PIPE))
+    for _, log in ends:
+        until("both have talked", lambda log=log: "ready" in text_of(log))
+    assert one.passed() >= 1 and two.passed() >= 1
+    sh("ip -n host2 link set cable2 down")
+    for process, _ in ends:
+        process.stdin.write(b"\n")
+        process.stdin.close()
+    told = []
+    for process, log in ends:
+        assert process.wait(LIMIT) == 0, text_of(log)
+        found = re.search(r"^end: (\w+) ([\d.]+)$", text_of(log), re.MULTILINE)
+        assert found, text_of(log)
+        told.append((found.group(1), float(found.group(2))))
+    (plain, plain_took), (direct, direct_took) = told
+    assert direct == plain, told
+    # What was on the lane goes to TCP when the fabric has been silent for its time.
+    assert plain_took - 0.5 <= direct_took <= plain_took + SILENCE_MS / 1000 + 15, told
+    assert moved(ends[1][1])[0] > 0, text_of(ends[1][1])
+
+
 def without_libfabric():
     """The daemon joins all the same, and says why it has no device."""
     one, two = hosts("--fabric-device", "on", "--fabric-provider", "nothing")

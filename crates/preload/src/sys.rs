@@ -448,3 +448,10 @@ pub fn inheritable(fd: &OwnedFd) -> Option<OwnedFd> {
     rustix::io::fcntl_setfd(&copy, FdFlags::empty()).ok()?;
     Some(copy)
 }
+
+/// A number of the calling thread, which no other living thread has.
+pub fn this_thread() -> usize {
+    // SAFETY: every thread has such a number.
+    let thread = unsafe { libc::pthread_self() };
+    usize::try_from(thread).unwrap_or(0)
+}

@@ -78,8 +78,26 @@ fn told() -> impl Strategy<Value = Told> {
     })
 }
 
+fn short(bytes: &'static [u8]) -> impl Strategy<Value = Short<'static>> {
+    let change = any::<(bool, u64)>().prop_map(|(adds, value)| {
+        if adds { SignalChange::Add(value) } else { SignalChange::Set(value) }
+    });
+    let signal = proptest::option::of((any::<u64>(), change));
+    let notify = proptest::option::of(any::<(u8, u64, u64)>());
+    (any::<(u64, bool)>(), target(), signal, notify).prop_map(
+        move |((number, is_immediate), target, signal, notify)| Short {
+            number,
+            is_immediate,
+            target,
+            signal,
+            notify,
+            bytes,
+        },
+    )
+}
+
 /// A body, whose payload is `bytes`.
-fn body(bytes: &[u8]) -> impl Strategy<Value = Body<'_>> {
+fn body(bytes: &'static [u8]) -> impl Strategy<Value = Body<'static>> {
     let greeting = (any::<[u8; 16]>(), label(), any::<(u16, u16, u16)>());
     let message = (any::<u8>(), 0..4_u8, proptest::option::of(0..64_u8));
     prop_oneof![
@@ -92,6 +110,8 @@ fn body(bytes: &[u8]) -> impl Strategy<Value = Body<'_>> {
             payload: bytes,
         }),
         told().prop_map(Body::Told),
+        short(bytes).prop_map(Body::Short),
+        Just(Body::Never),
         (any::<u64>(), request()).prop_map(|(number, request)| Body::Request(number, request)),
         (any::<u64>(), answer()).prop_map(|(number, answer)| Body::Response(number, answer)),
         any::<u64>().prop_map(|key| Body::Void(RemoteKey(key))),
@@ -108,11 +128,11 @@ proptest! {
     #[test]
     fn a_packet_is_parsed_as_it_was_emitted(
         label in label(),
-        (packets, messages, notifications, sequence) in any::<(u8, u16, u16, u32)>(),
+        (packets, messages, notifications, sequence, handled) in any::<(u8, u16, u16, u32, u32)>(),
         body in body(&PAYLOAD),
     ) {
         let credits = Credits { packets, messages, notifications };
-        let packet = Packet { label, credits, sequence, body };
+        let packet = Packet { label, credits, sequence, handled, body };
         let bytes = packet.emit();
         prop_assert_eq!(Packet::parse(bytes.as_slice()), Ok(packet));
     }
@@ -123,7 +143,7 @@ proptest! {
         cut in 1..HEAD_BYTES + 40,
     ) {
         let (label, credits) = (Label::default(), Credits::default());
-        let packet = Packet { label, credits, sequence: 1, body };
+        let packet = Packet { label, credits, sequence: 1, handled: 0, body };
         let bytes = packet.emit();
         let bytes = bytes.as_slice();
         if !matches!(packet.body, Body::Message { .. }) {

@@ -478,7 +478,10 @@ impl Connection {
             Some(bell) => {
                 let limit = timeout_ms(fd, Timeout::Recv).map(|most| time_left_ms(most, deadline));
                 let slice = self.bounds_sleep(limit);
-                let seen = waits::poll_with_bell(fd, self.wakes_by_kernel(fd), bell, slice);
+                let events = self.wakes_by_kernel(fd);
+                let Some(asleep) = self.falls_asleep() else { return waits::Wakeup::Woken };
+                let seen = waits::poll_with_bell(fd, events, (bell, &asleep), slice);
+                drop(asleep);
                 match seen {
                     Ok(seen) if seen.is_empty() && limit == Some(0) => waits::Wakeup::Nothing,
                     Ok(seen) => {
