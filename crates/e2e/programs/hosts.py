@@ -31,6 +31,11 @@ def sh(text):
     subprocess.run(["sh", "-euc", text], check=True, timeout=LIMIT)
 
 
+def sh_text(text):
+    return subprocess.run(["sh", "-euc", text], check=True, timeout=LIMIT, capture_output=True,
+                          text=True).stdout
+
+
 def text_of(log):
     return pathlib.Path(log.name).read_text(encoding="utf-8")
 
@@ -634,7 +639,10 @@ def socket_dead_host():
     for _, log in ends:
         until("both have talked", lambda log=log: "ready" in text_of(log))
     assert one.passed() >= 1 and two.passed() >= 1
-    sh("ip -n host2 link set cable2 down")
+    # Else the kernel may find out that nobody answers to the address, which is another error.
+    mac = sh_text("ip -n host2 -br link show dev cable2").split()[2]
+    sh(f"ip -n host1 neighbour replace 10.9.0.2 lladdr {mac} dev cable1 nud permanent;"
+       "ip -n host2 link set cable2 down")
     for process, _ in ends:
         process.stdin.write(b"\n")
         process.stdin.close()

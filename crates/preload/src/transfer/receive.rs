@@ -245,8 +245,11 @@ impl Connection {
     ) -> Attempt {
         match receiving.after_end_of_tcp() {
             after @ (Empty::LookAgain | Empty::Wait) => {
-                if matches!(end, Attempt::Failed(_)) && is_far(receiving.lane) {
+                if let Attempt::Failed(errno) = end
+                    && is_far(receiving.lane)
+                {
                     // The kernel tells it once, and no wakeup made it.
+                    self.note_error(errno);
                     self.set(flag::RESET_TAKEN, true);
                 }
                 self.note_wakeup(waits::Wakeup::End);
