@@ -136,7 +136,7 @@ impl Host {
         let Some(tried) = self.tried else { return Duration::ZERO };
         let after = match self.why {
             Ok(_) => REPEATED_AFTER,
-            Err(_) => (AGAIN_AFTER * (1 << self.failures.min(9)) / 2).min(REPEATED_AFTER),
+            Err(_) => (AGAIN_AFTER * (1 << self.failures.min(10)) / 2).min(REPEATED_AFTER),
         };
         tried + after
     }
@@ -180,7 +180,7 @@ impl Ways {
     }
 
     /// The next host to be measured. [`Ways::told`] must follow, or [`Ways::down`].
-    pub fn next(&mut self) -> Option<u32> {
+    pub fn begin(&mut self) -> Option<u32> {
         if self.measuring.is_some() {
             return None;
         }
@@ -295,14 +295,14 @@ mod tests {
     #[test]
     fn a_host_is_measured_when_somebody_wants_to_know_and_not_again_too_soon() {
         let mut ways = one();
-        assert_eq!(ways.next(), None, "nobody wants to know");
+        assert_eq!(ways.begin(), None, "nobody wants to know");
         ways.want(HOUR);
-        assert_eq!((ways.next(), ways.next()), (Some(1), None), "it is under way");
+        assert_eq!((ways.begin(), ways.begin()), (Some(1), None), "it is under way");
         ways.told(1, Ok(measured(500, 500)), HOUR);
         ways.want(HOUR + REPEATED_AFTER - Duration::from_nanos(1));
-        assert_eq!(ways.next(), None);
+        assert_eq!(ways.begin(), None);
         ways.want(HOUR + REPEATED_AFTER);
-        assert_eq!(ways.next(), Some(1));
+        assert_eq!(ways.begin(), Some(1));
     }
 
     #[test]
@@ -328,9 +328,9 @@ mod tests {
             let due = ways.hosts[&1].due();
             gaps.push(due - now);
             ways.want(due - Duration::from_nanos(1));
-            assert_eq!(ways.next(), None);
+            assert_eq!(ways.begin(), None);
             ways.want(due);
-            assert_eq!(ways.next(), Some(1));
+            assert_eq!(ways.begin(), Some(1));
             now = due;
         }
         assert_eq!(gaps[0], AGAIN_AFTER);
@@ -377,14 +377,14 @@ mod tests {
         let mut ways = one();
         (2..4).for_each(|node| ways.up(node));
         ways.want(HOUR);
-        assert_eq!((ways.next(), ways.next()), (Some(1), None));
+        assert_eq!((ways.begin(), ways.begin()), (Some(1), None));
         ways.down(2);
         ways.down(1);
-        assert_eq!(ways.next(), Some(3), "those that are away are not waited for");
+        assert_eq!(ways.begin(), Some(3), "those that are away are not waited for");
         ways.told(3, Ok(measured(500, 500)), HOUR);
-        assert_eq!(ways.next(), None);
+        assert_eq!(ways.begin(), None);
         ways.up(2);
-        assert_eq!(ways.next(), Some(2), "it is still wanted");
+        assert_eq!(ways.begin(), Some(2), "it is still wanted");
     }
 
     #[test]
@@ -396,7 +396,7 @@ mod tests {
         ways.up(1);
         assert!(ways.any_over_fabric(HOUR));
         ways.want(2 * HOUR);
-        assert_eq!(ways.next(), None);
+        assert_eq!(ways.begin(), None);
         assert_eq!(ways.told(7, Ok(measured(500, 500)), HOUR), Way::Tcp, "never heard of");
     }
 }

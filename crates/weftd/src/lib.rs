@@ -18,6 +18,7 @@ mod fabric;
 mod hub;
 mod intake;
 mod kernel;
+mod measuring;
 mod networks;
 mod place;
 mod programs;
@@ -35,6 +36,7 @@ pub use server::serve;
 pub use status::{
     ConnectionStatus, CounterStatus, DeviceStatus, EndpointStatus, EtcdStatus, FabricNodeStatus,
     FabricStatus, ListenerStatus, PeerStatus, ProcessStatus, QueueStatus, ServiceStatus, Status,
+    WayFigures, WayStatus,
 };
 pub use weft_ether::Reach;
 

@@ -6,21 +6,24 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weft_fabric::NodeId;
+use weft_socket::ways::{Way, Why};
 use weft_wire::control::{Control, FABRIC_KINDS, InvalidMessage, split};
 
+use super::ways::SharedWays;
 use super::{Event, Manifest, Outbox, Placement, Report, Request, Service};
 use crate::fabric::{Fabric, NodeState, NodeStatus, Own};
-use crate::status::{EtcdStatus, FabricNodeStatus, FabricStatus};
+use crate::status::{EtcdStatus, FabricNodeStatus, FabricStatus, WayFigures, WayStatus};
 
 /// The service.
 pub struct FabricService {
     fabric: Option<Arc<Fabric>>,
+    ways: SharedWays,
 }
 
 impl FabricService {
     /// The service of a daemon that knows these other hosts.
-    pub const fn new(fabric: Option<Arc<Fabric>>) -> Self {
-        Self { fabric }
+    pub const fn new(fabric: Option<Arc<Fabric>>, ways: SharedWays) -> Self {
+        Self { fabric, ways }
     }
 
     fn handle(&self, request: &Request, out: &mut Outbox) -> Result<(), InvalidMessage> {
@@ -84,17 +87,21 @@ impl Service for FabricService {
     }
 
     fn report(&self) -> Report {
-        let fabric = self.fabric.clone();
-        Box::new(move |status| status.fabric = fabric.map(|fabric| status_of(&fabric)))
+        let (fabric, ways) = (self.fabric.clone(), self.ways.clone());
+        Box::new(move |status| status.fabric = fabric.map(|fabric| status_of(&fabric, &ways)))
     }
 }
 
-fn status_of(fabric: &Fabric) -> FabricStatus {
+fn status_of(fabric: &Fabric, ways: &SharedWays) -> FabricStatus {
     let number = match fabric.own() {
         Own::Known(node) => Some(node.0),
         Own::Joining { .. } => None,
     };
-    let nodes = fabric.nodes().into_iter().map(node_status).collect();
+    let nodes = fabric.nodes().into_iter().map(|node| {
+        let way = node.node.and_then(|node| way_status(ways, node));
+        FabricNodeStatus { way, ..node_status(node) }
+    });
+    let nodes = nodes.collect();
     let etcd = fabric.etcd().map(|state| EtcdStatus {
         state: if state.is_ok() { "up" } else { "away" }.to_owned(),
         reason: state.err().unwrap_or_default(),
@@ -117,5 +124,27 @@ fn node_status(node: NodeStatus) -> FabricNodeStatus {
         transport: transport.map(str::to_owned),
         state: state.to_owned(),
         reason,
+        way: None,
     }
+}
+
+/// The way of programs to a host, as far as it was measured.
+fn way_status(ways: &SharedWays, node: NodeId) -> Option<WayStatus> {
+    let (way, why) = ways.lock().report(node.0, ways.at(Instant::now()))?;
+    let (way, text) = (if way == Way::Tcp { "tcp" } else { "fabric" }.to_owned(), String::new());
+    let status = WayStatus { way, measured: None, age_s: None, failure: text };
+    Some(match why {
+        Why::NotMeasured => status,
+        Why::Measured(measured, age) => {
+            let [tcp, fabric] = [measured.tcp, measured.fabric];
+            let measured = WayFigures {
+                tcp_round_trip_ns: tcp.round_trip_ns,
+                fabric_round_trip_ns: fabric.round_trip_ns,
+                tcp_bytes_per_s: tcp.bytes_per_s,
+                fabric_bytes_per_s: fabric.bytes_per_s,
+            };
+            WayStatus { measured: Some(measured), age_s: Some(age.as_secs()), ..status }
+        }
+        Why::Failed(failure, age) => WayStatus { age_s: Some(age.as_secs()), failure, ..status },
+    })
 }

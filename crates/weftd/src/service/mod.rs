@@ -30,10 +30,13 @@ use self::connections::Connections;
 use self::endpoints::Endpoints;
 use self::ethernet::Ethernet;
 use self::fabric::FabricService;
+pub use self::ways::Runner;
+use self::ways::{SharedWays, WaysService};
 use crate::Config;
 use crate::ether::Devices;
 use crate::evidence::Shown;
 use crate::fabric::Fabric;
+use crate::measuring;
 use crate::networks::Origin;
 use crate::status::Status;
 
@@ -45,10 +48,11 @@ pub mod host;
 mod queue;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 /// The services that talk to other nodes, by name. The place of a service is the first byte of its
 /// messages, so it must not change.
-pub const BETWEEN_NODES: [&str; 2] = ["endpoints", "connections"];
+pub const BETWEEN_NODES: [&str; 3] = ["endpoints", "connections", "ways"];
 
 /// The services of a node with number `node`. `devices` are the Ethernet devices that it serves,
 /// `fabric` the other hosts.
@@ -58,11 +62,16 @@ pub fn all(
     devices: Option<&Arc<Devices>>,
     fabric: Option<&Arc<Fabric>>,
 ) -> Vec<Box<dyn Service>> {
+    let now = Instant::now();
+    let ways = SharedWays::new(now);
+    let (socket, options) = (config.socket.clone(), config.options.clone());
+    let programs = measuring::Programs::new(socket, options, fabric.cloned());
     vec![
-        Box::new(Connections::new(&config.options)),
-        Box::new(Endpoints::new(&config.options, node, Instant::now())),
+        Box::new(Connections::new(&config.options, ways.clone())),
+        Box::new(Endpoints::new(&config.options, node, now)),
         Box::new(Ethernet::new(devices.cloned())),
-        Box::new(FabricService::new(fabric.cloned())),
+        Box::new(FabricService::new(fabric.cloned(), ways.clone())),
+        Box::new(WaysService::new(ways, Box::new(programs))),
     ]
 }
 
