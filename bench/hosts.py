@@ -10,14 +10,15 @@ import pathlib
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
 HERE = pathlib.Path(__file__).parent
 # Name, the words of the client, and whether more is better.
 TESTS = {
-    "64 B, hot": (("turns", "64", "2000", "0"), False),
-    "64 B, both asleep": (("turns", "64", "200", "3000"), False),
+    "64 B, hot": (("turns", "64", "4000", "0"), False),
+    "64 B, both asleep": (("turns", "64", "300", "2000"), False),
     "4 KiB, hot": (("turns", "4096", "1000", "0"), False),
     "bulk": (("bulk", "64"), True),
 }
@@ -31,8 +32,9 @@ def sh(text):
 class Host:
     """Number 1 or 2, with the address 10.9.0.1 or 10.9.0.2."""
 
-    def __init__(self, number, weft, directory, provider):
+    def __init__(self, number, weft, directory, provider, real_time):
         self.number, self.weft, self.home = number, weft, directory / f"host{number}"
+        self.real_time = real_time
         self.home.mkdir()
         n = number
         sh(f"ip -n host{n} link set lo up; ip -n host{n} address add 10.9.0.{n}/24 dev cable{n};"
@@ -52,7 +54,8 @@ class Host:
 
     def under(self, way, *command):
         environment = {**self.environment, "WEFT_SOCKET_BETWEEN_HOSTS": way}
-        return self.start(self.weft, "run", "--stats", "--", *command, env=environment)
+        first = ("chrt", "-f", "5") if self.real_time else ()
+        return self.start(*first, self.weft, "run", "--stats", "--", *command, env=environment)
 
     def is_joined(self):
         told = self.start(self.weft, "fabric", "nodes", "--json").communicate()[0]
@@ -87,13 +90,15 @@ def main():
     parser.add_argument("weft", type=pathlib.Path)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--provider", default="tcp;ofi_rxm")
-    parser.add_argument("--only", action="append")
+    parser.add_argument("--only", action="append", choices=TESTS)
+    parser.add_argument("--real-time", action="store_true",
+                        help="for a machine that others use: the programs go first")
     parser.add_argument("--ways", default=",".join(WAYS))
     options = parser.parse_args()
-    if os.environ.get("WEFT_BENCH_INSIDE") is None:
+    if os.environ.get("HOSTS_BENCH_INSIDE") is None:
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", "--net", "sh", "-c",
-                              "mount -t tmpfs tmpfs /run && WEFT_BENCH_INSIDE=1 exec \"$@\"", "sh",
-                              "python3", __file__, *os.sys.argv[1:]])
+                              "mount -t tmpfs tmpfs /run; export HOSTS_BENCH_INSIDE=1; exec \"$@\"", "sh",
+                              "python3", __file__, *sys.argv[1:]])
     with tempfile.TemporaryDirectory() as directory:
         directory = pathlib.Path(directory)
         program = str(directory / "hosts")
@@ -104,9 +109,11 @@ def main():
         with open(os.open(directory / "key", os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
             file.write(key)
         weft = options.weft.resolve()
-        both = [Host(n, weft, directory, options.provider) for n in (1, 2)]
+        both = [Host(n, weft, directory, options.provider, options.real_time) for n in (1, 2)]
         try:
+            end = time.monotonic() + 30
             while not all(host.is_joined() for host in both):
+                assert time.monotonic() < end, "the daemons do not find each other"
                 time.sleep(0.1)
             ways, port = options.ways.split(","), 9000
             for name in options.only or TESTS:

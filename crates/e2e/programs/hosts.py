@@ -629,7 +629,7 @@ def socket_dead_host():
     """A host that never answers again ends a connection with TCP's error, in TCP's time behind the
     fabric's silence. TCP_USER_TIMEOUT makes that time short; plain TCP stands beside it."""
     one, two = hosts()
-    timeout_s = 3
+    timeout_s = 2
     ends = []
     for port, way in ((8000, "never"), (8001, "always")):
         _, log = under_weft(two, way, sys.executable, "-uc", ECHO, str(port), options=())
@@ -659,6 +659,42 @@ def socket_dead_host():
     assert moved(ends[1][1])[0] > 0, text_of(ends[1][1])
 
 
+def way(host, number):
+    """The way of programs of a host to a node, as its daemon tells it."""
+    told = json.loads(host.run(WEFT, "fabric", "nodes", "--json"))
+    return [node["way"] for node in told["nodes"] if node["number"] == number][0]
+
+
+def socket_auto():
+    """The daemons measure the way between two hosts when a program leaves the choice to weft, both
+    know it, and a program is told. Over software the fabric is slower, so programs stay on TCP."""
+    one, two = hosts()
+    assert way(one, 1)["age_s"] is None and way(one, 0) is None
+    ended, log = under_weft(one, "auto", "true")
+    assert ended.wait(LIMIT) == 0
+    assert "way to node 1: tcp (not measured)" in text_of(log), text_of(log)
+    until("both know the way",
+          lambda: all(way(host, other)["age_s"] is not None for host, other in ((one, 1), (two, 0))))
+    measured = way(one, 1)["measured"]
+    assert measured and measured == way(two, 0)["measured"], (way(one, 1), way(two, 0))
+    slower = (measured["fabric_round_trip_ns"] > measured["tcp_round_trip_ns"]
+              or measured["fabric_bytes_per_s"] < measured["tcp_bytes_per_s"])
+    assert (way(one, 1)["way"] == "tcp") >= slower, way(one, 1)
+    server, log = under_weft(two, "auto", sys.executable, "-uc", ECHO, "8000", options=())
+    until("the echo is ready", lambda: "serving" in text_of(log))
+    talk_much = ("import socket\n"
+                 "one = socket.create_connection(('10.9.0.2', 8000))\n"
+                 "for _ in range(2000):\n"
+                 "    one.sendall(b'x' * 64)\n"
+                 "    assert len(one.recv(64, socket.MSG_WAITALL)) == 64\n")
+    client, log = under_weft(one, "auto", sys.executable, "-uc", talk_much)
+    assert client.wait(LIMIT) == 0, text_of(log)
+    assert "way to node 1: " in text_of(log) and "(measured " in text_of(log), text_of(log)
+    if way(one, 1)["way"] == "tcp":
+        assert moved(log) == [0, 0], text_of(log)
+    server.kill()
+
+
 def without_libfabric():
     """The daemon joins all the same, and says why it has no device."""
     one, two = hosts("--fabric-device", "on", "--fabric-provider", "nothing")
@@ -670,6 +706,10 @@ def without_libfabric():
         assert "ready at" in told
     failed, log = one.start(WEFT, "perf", "latency", "--to", "1", "--provider", "nothing")
     assert failed.wait(LIMIT) != 0 and "no provider nothing" in text_of(log), text_of(log)
+    # Programs that leave the choice to weft stay on TCP, and are told why.
+    under_weft(one, "auto", "true")[0].wait(LIMIT)
+    until("the measurement has failed", lambda: way(one, 1)["age_s"] is not None)
+    assert "nothing" in way(one, 1)["failure"] and way(one, 1)["way"] == "tcp", way(one, 1)
 
 
 def deaths(rounds):

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
             .long("a database is made and filled"),
         Case::new("socket_outage", || run("socket_outage", &["curl", "redis-server"], "")),
         Case::new("socket_dead_host", || run("socket_dead_host", &[], "")),
+        Case::new("socket_auto", || run("socket_auto", &[], "")),
         Case::new("without_libfabric", || run("without_libfabric", &[], "")),
         Case::new("deaths", move || run("deaths", &[], rounds)),
     ];

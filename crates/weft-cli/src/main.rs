@@ -72,7 +72,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Fabric(command) => fabric::fabric(command, configuration),
         Command::Lab(command) => lab::lab(command, &configuration()?),
         Command::Info(arguments) => information::show(arguments, &configuration()?),
-        Command::Measure(command) => measure::measure(command),
+        Command::Measure(command) => measure::measure(command, configuration),
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
         Command::Sim(command) => sim::sim(command),
         Command::Demo(arguments) => demo::demo(arguments),

@@ -14,7 +14,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
+use weft_libfabric::{Library, Wanted};
+use weft_options::Options;
+use weft_transport_ofi::Ports;
+
 use crate::arguments::MeasureCommand;
+use crate::configuration::Configuration;
 use crate::output::show_line;
 
 /// Bytes of a message of a round trip.
@@ -42,17 +47,22 @@ const TURN: u8 = 1;
 const STREAM: u8 = 2;
 
 /// `weft measure`.
-pub fn measure(command: &MeasureCommand) -> anyhow::Result<ExitCode> {
+pub fn measure(
+    command: &MeasureCommand,
+    configuration: impl Fn() -> anyhow::Result<Configuration>,
+) -> anyhow::Result<ExitCode> {
     match command {
         MeasureCommand::Serve { address } => serve(*address)?,
         MeasureCommand::Run { to, warm_ms } => {
             let (round_trip_ns, bytes_per_s) = run(*to, Duration::from_millis(*warm_ms))?;
             show_line!("{round_trip_ns} {bytes_per_s}");
         }
-        MeasureCommand::To { plain, fabric } => match both(*plain, *fabric) {
-            Ok([tcp, fabric]) => show_line!("{} {} {} {}", tcp.0, tcp.1, fabric.0, fabric.1),
-            Err(error) => show_line!("{error:#}"),
-        },
+        MeasureCommand::To { plain, fabric } => {
+            match ensure_provider(&configuration()?.options).and_then(|()| both(*plain, *fabric)) {
+                Ok([tcp, fabric]) => show_line!("{} {} {} {}", tcp.0, tcp.1, fabric.0, fabric.1),
+                Err(error) => show_line!("{error:#}"),
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -134,6 +144,16 @@ fn run(to: SocketAddr, warm: Duration) -> anyhow::Result<(u64, u64)> {
     Ok((u64::try_from(times[TURNS / 2].as_nanos())?, bytes_per_s))
 }
 
+/// Checks that libfabric is there, with the provider that programs use.
+fn ensure_provider(options: &Options) -> anyhow::Result<()> {
+    let provider = options.fabric_provider().map(str::to_owned);
+    let wanted = Ports::between_hosts(Wanted { provider, ..Wanted::default() })?.wanted;
+    let offers = Library::load()?.offers(&wanted)?;
+    let name = wanted.provider.unwrap_or_default();
+    ensure!(!offers.is_empty(), "libfabric has no provider {name}; see `weft info`");
+    Ok(())
+}
+
 /// Clients of both ways in turns: the best of each figure, of TCP and of the fabric.
 fn both(plain: SocketAddr, fabric: SocketAddr) -> anyhow::Result<[(u64, u64); 2]> {
     let own = std::env::current_exe()?;
@@ -189,7 +209,8 @@ fn ensure_moved(stats: &str) -> anyhow::Result<()> {
     };
     let sent = sent.parse::<f64>().unwrap_or(0.0) * scale;
     // Counters are rounded.
-    let warning = stats.lines().find(|line| line.starts_with("weft: ")).unwrap_or_default();
+    let tells = |line: &&str| line.starts_with("weft: ") || line.starts_with("on tcp: ");
+    let warning = stats.lines().find(tells).unwrap_or_default();
     ensure!(
         sent >= 0.9 * STREAM_BYTES as f64,
         "the connection stayed on TCP{}{warning}",
