@@ -14,7 +14,8 @@
 //! | 16–19 | number of the packet in the pair, the greeting apart: a gap tells of a lost one |
 //! | 20–23 | messages, notifications and short puts of the receiver that the sender has handled |
 //!
-//! Integers are little-endian. The bodies are those of [`Body`], field after field.
+//! Integers are little-endian. The bodies are those of [`Body`], field after field. The version of
+//! the format is [`weft_wire::versions::PACKETS`].
 
 use weft_fabric::{
     Access, Atomic, AtomicOperation, Command, DownReason, Group, LockRequest, MessageHeader,

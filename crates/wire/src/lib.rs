@@ -7,4 +7,5 @@ pub mod between_hosts;
 pub mod control;
 pub mod endpoint_control;
 pub mod stats;
+pub mod versions;
 pub mod ways;

@@ -43,7 +43,7 @@ use crate::status::Status;
 mod connections;
 mod endpoints;
 mod ethernet;
-mod fabric;
+pub mod fabric;
 pub mod host;
 mod queue;
 #[cfg(test)]
@@ -70,7 +70,7 @@ pub fn all(
         Box::new(Connections::new(&config.options, ways.clone())),
         Box::new(Endpoints::new(&config.options, node, now)),
         Box::new(Ethernet::new(devices.cloned())),
-        Box::new(FabricService::new(fabric.cloned(), ways.clone())),
+        Box::new(FabricService::new(fabric.cloned(), ways.clone(), now)),
         Box::new(WaysService::new(ways, Box::new(programs))),
     ]
 }
