@@ -230,6 +230,12 @@ fn examples() -> Vec<Body<'static>> {
         messages: 5,
         notifications: 6,
     };
+    let short = |signal, notify, is_immediate| {
+        let (number, bytes) = (26, &b"short"[..]);
+        Body::Short(Short { number, is_immediate, target, signal, notify, bytes })
+    };
+    let changes = [SignalChange::Set(27), SignalChange::Add(28)];
+    let shorts = changes.map(|change| short(Some((29, change)), Some((1, 30, 31)), false));
     let header = MessageHeader { tag: 7, kind: 1 };
     let message = |group| Body::Message { header, group, payload: b"bytes" };
     [
@@ -241,8 +247,11 @@ fn examples() -> Vec<Body<'static>> {
         Body::Credit(true),
         Body::Credit(false),
         Body::Ping,
+        Body::Never,
+        short(None, None, true),
     ]
     .into_iter()
+    .chain(shorts)
     .chain(told.map(Body::Told))
     .chain(atomics.chain(requests).map(|request| Body::Request(16, request)))
     .chain(answers.map(|answer| Body::Response(17, answer)))
@@ -260,6 +269,8 @@ fn the_format_is_that_of_its_version() {
             Body::Greeting(_)
             | Body::Message { .. }
             | Body::Told(_)
+            | Body::Short(_)
+            | Body::Never
             | Body::Request(..)
             | Body::Response(..)
             | Body::Void(_)
@@ -268,10 +279,11 @@ fn the_format_is_that_of_its_version() {
             | Body::Ping
             | Body::Farewell(_) => {}
         }
-        let packet = Packet { label, credits, sequence: 0x0e0f_1011, body };
+        let (sequence, handled) = (0x0e0f_1011, 0x1213_1415);
+        let packet = Packet { label, credits, sequence, handled, body };
         let bytes = packet.emit();
         assert_eq!(Packet::parse(bytes.as_slice()), Ok(packet));
         bytes.as_slice().to_vec()
     });
-    assert_eq!((PACKETS, fingerprint(bytes)), (1, 0xbd68_2ed8_ec7d_1ccb), "raise the version");
+    assert_eq!((PACKETS, fingerprint(bytes)), (2, 0xbd68_2ed8_ec7d_1ccb), "raise the version");
 }
