@@ -32,6 +32,11 @@ def sh(text):
     subprocess.run(["sh", "-euc", text], check=True, timeout=LIMIT)
 
 
+def sh_text(text):
+    return subprocess.run(["sh", "-euc", text], check=True, timeout=LIMIT, capture_output=True,
+                          text=True).stdout
+
+
 def text_of(log):
     return pathlib.Path(log.name).read_text(encoding="utf-8")
 
@@ -610,6 +615,101 @@ def socket_outage():
         process.kill()
 
 
+# An echo, and a client that says how its connection ended after the word on its standard input.
+ECHO = ("import socket, sys\n"
+        "listener = socket.create_server(('10.9.0.2', int(sys.argv[1])))\n"
+        "print('serving', flush=True)\n"
+        "one, _ = listener.accept()\n"
+        "while data := one.recv(65536):\n"
+        "    one.sendall(data)\n")
+ENDS = ("import errno, socket, sys, time\n"
+        "one = socket.create_connection(('10.9.0.2', int(sys.argv[1])))\n"
+        "one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(sys.argv[2]))\n"
+        "end = time.monotonic() + 3\n"
+        "while time.monotonic() < end:\n"
+        "    one.sendall(b'x' * 64)\n"
+        "    assert len(one.recv(64, socket.MSG_WAITALL)) == 64\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "start = time.monotonic()\n"
+        "try:\n"
+        "    one.sendall(b'y' * 64)\n"
+        "    print('end:', len(one.recv(64)), flush=True)\n"
+        "except OSError as error:\n"
+        "    took = time.monotonic() - start\n"
+        "    print('end:', errno.errorcode[error.errno], round(took, 2), flush=True)\n")
+
+
+def socket_dead_host():
+    """A host that never answers again ends a connection with TCP's error, in TCP's time behind the
+    fabric's silence. TCP_USER_TIMEOUT makes that time short; plain TCP stands beside it."""
+    one, two = hosts()
+    timeout_s = 2
+    ends = []
+    for port, way in ((8000, "never"), (8001, "always")):
+        _, log = under_weft(two, way, sys.executable, "-uc", ECHO, str(port), options=())
+        until("the echo is ready", lambda log=log: "serving" in text_of(log))
+        ends.append(under_weft(one, way, sys.executable, "-uc", ENDS, str(port),
+                               str(timeout_s * 1000), stdin=subprocess.PIPE))
+    for _, log in ends:
+        until("both have talked", lambda log=log: "ready" in text_of(log))
+    assert one.passed() >= 1 and two.passed() >= 1
+    # Else the kernel may find out that nobody answers to the address, which is another error.
+    mac = sh_text("ip -n host2 -br link show dev cable2").split()[2]
+    sh(f"ip -n host1 neighbour replace 10.9.0.2 lladdr {mac} dev cable1 nud permanent;"
+       "ip -n host2 link set cable2 down")
+    for process, _ in ends:
+        process.stdin.write(b"\n")
+        process.stdin.close()
+    told = []
+    for process, log in ends:
+        assert process.wait(LIMIT) == 0, text_of(log)
+        found = re.search(r"^end: (\w+) ([\d.]+)$", text_of(log), re.MULTILINE)
+        assert found, text_of(log)
+        told.append((found.group(1), float(found.group(2))))
+    (plain, plain_took), (direct, direct_took) = told
+    assert direct == plain, told
+    # What was on the lane goes to TCP when the fabric has been silent for its time.
+    assert plain_took - 0.5 <= direct_took <= plain_took + SILENCE_MS / 1000 + 15, told
+    assert moved(ends[1][1])[0] > 0, text_of(ends[1][1])
+
+
+def way(host, number):
+    """The way of programs of a host to a node, as its daemon tells it."""
+    told = json.loads(host.run(WEFT, "fabric", "nodes", "--json"))
+    return [node["way"] for node in told["nodes"] if node["number"] == number][0]
+
+
+def socket_auto():
+    """The daemons measure the way between two hosts when a program leaves the choice to weft, both
+    know it, and a program is told. Over software the fabric is slower, so programs stay on TCP."""
+    one, two = hosts()
+    assert way(one, 1)["age_s"] is None and way(one, 0) is None
+    ended, log = under_weft(one, "auto", "true")
+    assert ended.wait(LIMIT) == 0
+    assert "way to node 1: tcp (not measured)" in text_of(log), text_of(log)
+    until("both know the way",
+          lambda: all(way(host, other)["age_s"] is not None for host, other in ((one, 1), (two, 0))))
+    measured = way(one, 1)["measured"]
+    assert measured and measured == way(two, 0)["measured"], (way(one, 1), way(two, 0))
+    slower = (measured["fabric_round_trip_ns"] > measured["tcp_round_trip_ns"]
+              or measured["fabric_bytes_per_s"] < measured["tcp_bytes_per_s"])
+    assert (way(one, 1)["way"] == "tcp") >= slower, way(one, 1)
+    server, log = under_weft(two, "auto", sys.executable, "-uc", ECHO, "8000", options=())
+    until("the echo is ready", lambda: "serving" in text_of(log))
+    talk_much = ("import socket\n"
+                 "one = socket.create_connection(('10.9.0.2', 8000))\n"
+                 "for _ in range(2000):\n"
+                 "    one.sendall(b'x' * 64)\n"
+                 "    assert len(one.recv(64, socket.MSG_WAITALL)) == 64\n")
+    client, log = under_weft(one, "auto", sys.executable, "-uc", talk_much)
+    assert client.wait(LIMIT) == 0, text_of(log)
+    assert "way to node 1: " in text_of(log) and "(measured " in text_of(log), text_of(log)
+    if way(one, 1)["way"] == "tcp":
+        assert moved(log) == [0, 0], text_of(log)
+    server.kill()
+
+
 def without_libfabric():
     """The daemon joins all the same, and says why it has no device."""
     one, two = hosts("--fabric-device", "on", "--fabric-provider", "nothing")
@@ -621,6 +721,10 @@ def without_libfabric():
         assert "ready at" in told
     failed, log = one.start(WEFT, "perf", "latency", "--to", "1", "--provider", "nothing")
     assert failed.wait(LIMIT) != 0 and "no provider nothing" in text_of(log), text_of(log)
+    # Programs that leave the choice to weft stay on TCP, and are told why.
+    under_weft(one, "auto", "true")[0].wait(LIMIT)
+    until("the measurement has failed", lambda: way(one, 1)["age_s"] is not None)
+    assert "nothing" in way(one, 1)["failure"] and way(one, 1)["way"] == "tcp", way(one, 1)
 
 
 def deaths(rounds):

@@ -34,6 +34,8 @@ fn main() -> ExitCode {
         Case::new("socket_postgres", || run("socket_postgres", &["pgbench", "setpriv"], ""))
             .long("a database is made and filled"),
         Case::new("socket_outage", || run("socket_outage", &["curl", "redis-server"], "")),
+        Case::new("socket_dead_host", || run("socket_dead_host", &[], "")),
+        Case::new("socket_auto", || run("socket_auto", &[], "")),
         Case::new("without_libfabric", || run("without_libfabric", &[], "")),
         Case::new("deaths", move || run("deaths", &[], rounds)),
     ];

@@ -4,16 +4,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use weft_fabric::{Armed, Endpoint, Peer, WaitFor};
 
 use crate::cells::Cells;
 use crate::end::EndpointLane;
-use crate::hub::{Alarm, Driver, DriverState, Fence, Hub, News};
+use crate::hub::{Fence, Hub, News};
 use crate::layout::Layout;
 use crate::message::Refusal;
 use crate::table::{Exhausted, LaneNumber, Offer, Table};
+use crate::watch::{Alarm, Driving, On, Sleep, Watch};
 
 /// The limits of a carrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,11 +25,27 @@ pub struct Settings {
     pub layout: Layout,
     /// The most lanes, 1 to 65,536; default 2,048.
     pub lanes_max: u32,
+    /// Whether an armed endpoint stays so when it is polled: its descriptor becomes readable with
+    /// what comes then. Default false.
+    pub arming_lasts: bool,
+}
+
+/// How a thread of the program may sleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Falling {
+    /// Something came. It looks at its lanes once more.
+    LookAgain,
+    /// It has the watch, and sleeps on the endpoint's descriptor, too.
+    Watches(Sleep),
+    /// It has the watch, and sleeps no longer than this. The descriptor tells nothing.
+    Within(Sleep, Duration),
+    /// Another thread watches, and has this one woken.
+    IsWatched(Sleep),
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { layout: Layout::default(), lanes_max: 2048 }
+        Self { layout: Layout::default(), lanes_max: 2048, arming_lasts: false }
     }
 }
 
@@ -95,7 +113,7 @@ impl<E: Endpoint> Carrier<E> {
     /// When a setting is outside its bounds.
     #[must_use]
     pub fn new(endpoint: E, settings: Settings) -> Self {
-        let Settings { layout, lanes_max } = settings;
+        let Settings { layout, lanes_max, .. } = settings;
         assert!(layout.is_valid(), "{layout:?} is not a layout");
         assert!((1..=LaneNumber::PLACES).contains(&lanes_max), "1 to 65,536 lanes");
         let is_ordered = endpoint.capabilities().ordered;
@@ -109,11 +127,12 @@ impl<E: Endpoint> Carrier<E> {
             unsent: VecDeque::new(),
             news: VecDeque::new(),
             rung: BTreeSet::new(),
+            untold: BTreeSet::new(),
             failed: Vec::new(),
             closing: BTreeMap::new(),
             unfenced: Vec::new(),
             fence: Fence::Idle,
-            driver: Driver { state: DriverState::Awake, alarm: None },
+            watch: Watch::new(),
             is_armed: false,
             polls: 0,
         })))
@@ -123,7 +142,7 @@ impl<E: Endpoint> Carrier<E> {
     pub fn with_endpoint<T>(&self, act: impl FnOnce(&mut E) -> T) -> T {
         let mut hub = self.lock();
         // Each of its calls may poll, and so end the arming.
-        hub.is_armed = false;
+        hub.is_armed &= hub.settings.arming_lasts;
         act(&mut hub.endpoint)
     }
 
@@ -210,35 +229,73 @@ impl<E: Endpoint> Carrier<E> {
         self.lock().is_out()
     }
 
-    /// Arms the endpoint for a thread that is about to sleep on an armed word of a lane, and polls
-    /// before. From then on the endpoint's descriptor becomes readable with the next event. The
-    /// thread looks at its lane once more before it sleeps.
-    pub fn arm(&self) {
-        /// A stream of events without end is left to the driving thread.
-        const TRIES: u32 = 4;
-        let mut hub = self.lock();
-        for _ in 0..TRIES {
-            hub.poll();
-            if hub.arm() != Armed::Busy {
-                return;
-            }
-        }
-    }
-
     pub(crate) fn lock(&self) -> Locked<'_, E> {
         Locked(self.0.lock())
     }
 }
 
-/// For the thread that drives a carrier, where other threads use its lanes.
+/// For threads of a program that sleep, and one that drives the carrier for all of them.
 ///
 /// Each call on a lane polls the endpoint, so that a thread may find the ring of a word on which
-/// another one sleeps, and ends the arming of the endpoint. Then the driving thread is woken.
+/// another one sleeps, and may end the arming of the endpoint. Then the driving thread is woken.
 impl<E: Endpoint> Carrier<E> {
+    /// A thread falls asleep that has armed a word of a lane, and has looked at the lane since. It
+    /// must also be woken when its word was rung. `thread` tells it from others.
+    ///
+    /// [`Carrier::woke`] must follow, but after [`Falling::LookAgain`].
+    #[must_use]
+    pub fn falls_asleep(&self, thread: u64) -> Falling {
+        let mut hub = self.lock();
+        let watches = hub.watch.may_watch(thread);
+        if !watches {
+            return Falling::IsWatched(hub.watch.begin(thread, None));
+        }
+        match hub.arm() {
+            Armed::Busy => Falling::LookAgain,
+            Armed::Sleep => Falling::Watches(hub.watch.begin(thread, Some(On::Descriptor))),
+            Armed::PollWithin(time) => {
+                Falling::Within(hub.watch.begin(thread, Some(On::Nothing)), time)
+            }
+        }
+    }
+
+    /// A sleep is over. Makes progress if it had the watch, and returns the lanes whose words were
+    /// rung: the caller wakes the threads that sleep for them.
+    pub fn woke(&self, sleep: Sleep) -> Vec<LaneNumber> {
+        let mut hub = self.lock();
+        if !hub.watch.end(sleep) {
+            return Vec::new();
+        }
+        hub.poll();
+        let rung = std::mem::take(&mut hub.rung);
+        let mut lanes: Vec<LaneNumber> = rung.into_iter().map(|(number, _)| number).collect();
+        lanes.dedup();
+        lanes
+    }
+
+    /// For the driving thread, after it has polled and taken all news: whether a thread of the
+    /// program has the watch.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        self.lock().watch.is_kept()
+    }
+
+    /// For the driving thread: whether it has to watch for threads that sleep.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.lock().watch.is_wanted()
+    }
+
+    /// For the driving thread, which found something long after a thread of the program took the
+    /// watch: that thread will not take it.
+    pub fn dismiss_watcher(&self) {
+        self.lock().watch.dismiss();
+    }
+
     /// Sets what wakes the driving thread. It is called with the carrier locked, and must neither
     /// block nor use the carrier.
     pub fn set_alarm(&self, alarm: Alarm) {
-        self.lock().driver.alarm = Some(alarm);
+        self.lock().watch.alarm = Some(alarm);
     }
 
     /// How often the endpoint was polled, by whomever. Where it stands still, no other thread makes
@@ -248,28 +305,32 @@ impl<E: Endpoint> Carrier<E> {
         self.lock().polls
     }
 
-    /// Asks for the alarm when there is something to tell. False if there is already.
+    /// The driving thread looks again soon, or when there is something to tell. If it looks `late`,
+    /// also when the thread that has the watch wakes up. False if there is something already.
     #[must_use]
-    pub fn rest(&self) -> bool {
+    pub fn rest(&self, late: bool) -> bool {
         let mut hub = self.lock();
-        let is_quiet = !hub.has_news();
-        if is_quiet {
-            hub.driver.state = DriverState::Resting;
+        hub.tell_taken();
+        let is_deaf = hub.watch.needs_arming() && !hub.is_armed;
+        let is_busy = hub.has_news() || is_deaf && hub.arm() == Armed::Busy;
+        if !is_busy {
+            hub.watch.driving = if late { Driving::Idle } else { Driving::Resting };
         }
-        is_quiet
+        !is_busy
     }
 
-    /// Arms the endpoint, and asks for the alarm also when another thread ends that.
-    /// [`Armed::Busy`] if there is something to do first.
+    /// The driving thread takes the watch: arms the endpoint, and asks for the alarm also when
+    /// another thread ends that. [`Armed::Busy`] if there is something to do first.
     pub fn sleep(&self) -> Armed {
         let mut hub = self.lock();
         if hub.has_news() {
             return Armed::Busy;
         }
+        hub.tell_taken();
         let armed = hub.arm();
         match armed {
-            Armed::Sleep => hub.driver.state = DriverState::Asleep,
-            Armed::PollWithin(_) => hub.driver.state = DriverState::Resting,
+            Armed::Sleep => hub.watch.driving = Driving::Watching,
+            Armed::PollWithin(_) => hub.watch.driving = Driving::Peering,
             Armed::Busy => {}
         }
         armed
@@ -277,7 +338,7 @@ impl<E: Endpoint> Carrier<E> {
 
     /// The driving thread goes on, and needs no alarm.
     pub fn wake(&self) {
-        self.lock().driver.state = DriverState::Awake;
+        self.lock().watch.driving = Driving::Awake;
     }
 }
 

@@ -106,13 +106,15 @@ impl<E: Endpoint> EndpointLane<E> {
         let since_ring = cursor.messages.wrapping_sub(messages_rung.load(Ordering::Relaxed));
         let many = flush || since_ring >= self.mailbox_depth() / 4;
         let much = bytes_held >= self.sink_bytes() / 16;
-        let (messages, bytes) =
-            (held > 0 && (many || is_drained), bytes_held > 0 && (much || is_drained));
+        let (messages, bytes) = (held > 0 && many, bytes_held > 0 && (much || is_drained));
+        if held > 0 && is_drained && !many && !bytes {
+            // Nobody waits for a few slots, so this may be told later, with others.
+            cursor.messages_returned = cursor.messages;
+            return self.carrier.lock().took_quietly(self.number, cursor.messages);
+        }
         if messages {
             cursor.messages_returned = cursor.messages;
-            if many {
-                messages_rung.store(cursor.messages, Ordering::Relaxed);
-            }
+            messages_rung.store(cursor.messages, Ordering::Relaxed);
         }
         if bytes {
             bytes_returned.store(cursor.bytes, Ordering::Relaxed);
@@ -121,7 +123,7 @@ impl<E: Endpoint> EndpointLane<E> {
             let mut hub = self.carrier.lock();
             hub.change(self.number, |out| {
                 if messages {
-                    out.took_messages(cursor.messages, many);
+                    out.took_messages(cursor.messages, true);
                 }
                 if bytes {
                     out.took_bytes(cursor.bytes);

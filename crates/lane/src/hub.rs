@@ -20,6 +20,7 @@ use crate::layout::Layout;
 use crate::message::{Message, Refusal, TAG, Violation};
 use crate::outgoing::Outgoing;
 use crate::table::{Action, LaneNumber, Offer, Remote, Table};
+use crate::watch::{Driving, Watch};
 
 /// The part of an end that it shares with its carrier without a lock.
 #[derive(Debug)]
@@ -106,6 +107,8 @@ pub(crate) struct Hub<E: Endpoint> {
     pub unsent: VecDeque<(Peer, Message)>,
     pub news: VecDeque<News>,
     pub rung: BTreeSet<(LaneNumber, bool)>,
+    /// Lanes on which messages were taken, of which the peer is told later.
+    pub untold: BTreeSet<LaneNumber>,
     /// Lanes of which the endpoint refused something for good.
     pub failed: Vec<LaneNumber>,
     /// Keys of closed lanes that wait until the peer has heard of the end.
@@ -113,7 +116,7 @@ pub(crate) struct Hub<E: Endpoint> {
     /// Lanes that ended here, whose fence has not begun, with their keys and peers.
     pub unfenced: Vec<(LaneNumber, RemoteKey, Peer)>,
     pub fence: Fence,
-    pub driver: Driver,
+    pub watch: Watch,
     /// The endpoint is armed: its descriptor becomes readable with the next event.
     pub is_armed: bool,
     /// How often the endpoint was polled.
@@ -128,29 +131,10 @@ pub(crate) enum Fence {
     Passed,
 }
 
-/// The thread that drives the carrier, if there is one.
-pub(crate) struct Driver {
-    pub state: DriverState,
-    pub alarm: Option<Alarm>,
-}
-
-/// Wakes the thread that drives a carrier.
-pub type Alarm = Box<dyn Fn() + Send + Sync>;
-
-/// The state of the driving thread, which says for which reasons it is woken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum DriverState {
-    /// It is about to look by itself.
-    Awake,
-    /// It is woken when there is something to tell.
-    Resting,
-    /// It sleeps on the endpoint's descriptor. It is also woken when the endpoint is no longer
-    /// armed, since another thread polled it.
-    Asleep,
-}
-
 /// Events that one poll of the endpoint takes at most.
 const EVENTS: usize = 64;
+/// After so many polls peers are told of messages that were taken, at the latest.
+const POLLS_UNTOLD: u64 = 64;
 /// Offers that may wait for their answer at most. More of them are refused.
 const OFFERS_MAX: usize = 64;
 
@@ -165,8 +149,11 @@ impl<E: Endpoint> Hub<E> {
             Down(Peer),
             Room(Peer),
         }
-        self.is_armed = false;
+        self.is_armed &= self.settings.arming_lasts;
         self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS_UNTOLD) && !self.untold.is_empty() {
+            self.tell_taken();
+        }
         loop {
             // All that these peers told before lies in the endpoint by now, and is taken first.
             let failed = std::mem::take(&mut self.failed);
@@ -234,14 +221,9 @@ impl<E: Endpoint> Hub<E> {
 
     /// Wakes the driving thread if it sleeps and would miss something.
     pub fn alarm(&mut self) {
-        let is_due = match self.driver.state {
-            DriverState::Awake => false,
-            DriverState::Resting => self.has_news(),
-            DriverState::Asleep => self.has_news() || !self.is_armed,
-        };
-        if is_due {
-            self.driver.state = DriverState::Awake;
-            if let Some(alarm) = &self.driver.alarm {
+        if self.watch.is_alarm_due(self.has_news(), self.is_armed) {
+            self.watch.driving = Driving::Awake;
+            if let Some(alarm) = &self.watch.alarm {
                 alarm();
             }
         }
@@ -626,8 +608,28 @@ impl<E: Endpoint> Hub<E> {
         self.end(number).map(|end| read(&end.out))
     }
 
+    /// The program took all messages that are there, up to `count`. The peer is told when more were
+    /// taken, or after some polls.
+    pub fn took_quietly(&mut self, number: LaneNumber, count: u64) {
+        if let Some(end) = self.end(number) {
+            end.out.took_quietly(count);
+            self.untold.insert(number);
+        }
+    }
+
+    /// Tells peers of the messages that were taken.
+    pub fn tell_taken(&mut self) {
+        for number in std::mem::take(&mut self.untold) {
+            if let Some(end) = self.end(number) {
+                end.out.tell_taken();
+            }
+            self.flush(number);
+        }
+    }
+
     /// The program sends no more.
     pub fn finish(&mut self, number: LaneNumber) {
+        self.tell_taken();
         self.flush(number);
         if let Some(end) = self.end(number)
             && end.use_of == Use::All

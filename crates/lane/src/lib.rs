@@ -40,8 +40,9 @@
 //! # Progress
 //! A call on a lane makes progress for all lanes of its carrier. While something is kept
 //! ([`Carrier::has_backlog`]), and while threads sleep, somebody must poll: the thread that sleeps
-//! on the endpoint, or one for all. Where one thread drives for others, [`Carrier::sleep`] and
-//! [`Carrier::set_alarm`] keep it from missing what their calls found.
+//! on the endpoint, or one for all. Where one thread drives for others, [`Carrier::set_alarm`] has
+//! it miss nothing that their calls found, and they say when they sleep
+//! ([`Carrier::falls_asleep`]).
 #![forbid(unsafe_code)]
 
 mod attention;
@@ -54,14 +55,15 @@ mod layout;
 mod message;
 mod outgoing;
 mod table;
+mod watch;
 
-pub use carrier::{Carrier, Settings, Told};
+pub use carrier::{Carrier, Falling, Settings, Told};
 pub use end::EndpointLane;
-pub use hub::Alarm;
 pub use layout::Layout;
 pub use message::Refusal;
 pub use outgoing::POSTS_MAX;
 pub use table::{Exhausted, LaneNumber, Offer};
+pub use watch::{Alarm, Sleep};
 
 /// Entry functions for fuzzing.
 pub mod fuzz {

@@ -62,6 +62,8 @@ pub(crate) struct Outgoing {
     rewrites: bool,
     posts: VecDeque<(usize, u64)>,
     messages_taken: Option<(u64, bool)>,
+    /// The same of those that are told with the next ones, or later.
+    taken_quietly: Option<u64>,
     bytes_taken: Option<u64>,
     /// Whether anything, and whether bytes of the sink, were handed over since the peer was last
     /// ordered.
@@ -85,6 +87,7 @@ impl Outgoing {
             rewrites: false,
             posts: VecDeque::new(),
             messages_taken: None,
+            taken_quietly: None,
             bytes_taken: None,
             since_order: Since::Nothing,
             handed: 0,
@@ -199,6 +202,19 @@ impl Outgoing {
     pub fn took_messages(&mut self, count: u64, rings: bool) {
         let rings = rings || matches!(self.messages_taken, Some((_, true)));
         self.messages_taken = Some((count, rings));
+        self.taken_quietly = None;
+    }
+
+    /// The same, but it makes no step before [`Outgoing::tell_taken`].
+    pub const fn took_quietly(&mut self, count: u64) {
+        self.taken_quietly = Some(count);
+    }
+
+    /// The peer is to be told what was taken.
+    pub fn tell_taken(&mut self) {
+        if let Some(count) = self.taken_quietly {
+            self.took_messages(count, false);
+        }
     }
 
     /// Keeps the number of bytes that this end took.
@@ -271,6 +287,7 @@ impl Outgoing {
         self.unput = self.tail.1;
         self.posts.clear();
         self.messages_taken = None;
+        self.taken_quietly = None;
         self.bytes_taken = None;
     }
 
@@ -422,6 +439,27 @@ mod tests {
         out.took_bytes(9);
         let messages = Step::MessagesTaken { count: 5, rings: true };
         assert_eq!(steps(&mut out), [messages, Step::BytesTaken { count: 9 }]);
+    }
+
+    #[test]
+    fn a_count_that_was_taken_quietly_waits_and_is_never_told_behind_a_later_one() {
+        let mut out = outgoing();
+        out.took_quietly(3);
+        assert_eq!(out.next_step(), None);
+        out.took_quietly(4);
+        out.tell_taken();
+        let told = |count, rings| Step::MessagesTaken { count, rings };
+        assert_eq!(steps(&mut out), [told(4, false)]);
+        out.tell_taken();
+        assert_eq!(out.next_step(), None, "it was told");
+        out.took_quietly(5);
+        out.took_messages(6, true);
+        out.tell_taken();
+        assert_eq!(steps(&mut out), [told(6, true)]);
+        out.took_quietly(7);
+        out.give_up();
+        out.tell_taken();
+        assert_eq!(out.next_step(), None);
     }
 
     #[test]

@@ -24,8 +24,12 @@ fn carriers(
     lanes_max: u32,
 ) -> (Sim, [Carrier<SimEndpoint>; 2]) {
     let fabric = Sim(SimWorld::new(settings));
-    let carriers =
-        [0, 1].map(|node| Carrier::new(fabric.open(node), Settings { layout: SMALL, lanes_max }));
+    let carriers = [0, 1].map(|node| {
+        Carrier::new(
+            fabric.open(node),
+            Settings { layout: SMALL, lanes_max, ..Settings::default() },
+        )
+    });
     (fabric, carriers)
 }
 
@@ -149,7 +153,8 @@ fn a_lane_that_is_not_wanted_is_refused_and_costs_nothing() {
 fn a_larger_layout_is_refused() {
     let (fabric, [left, _]) = carriers(weft_transport_sim::Settings::seeded(1), 1);
     let layout = Layout { slots: 16, sink_bytes: 8192 };
-    let large = Carrier::new(fabric.open(1), Settings { layout, lanes_max: 1 });
+    let large =
+        Carrier::new(fabric.open(1), Settings { layout, lanes_max: 1, ..Settings::default() });
     let carriers = [large, left];
     let peer = connect(&carriers);
     carriers[0].open(peer, 1).expect("room");
@@ -377,7 +382,8 @@ fn a_dropped_end_sends_what_it_has_before_the_peer_is_told() {
 #[test]
 fn lanes_over_shared_memory_end_with_a_process_that_vanishes() {
     use fabrics::Shm;
-    let (fabric, carriers) = Pair::<Shm>::carriers(Settings { layout: SMALL, lanes_max: 2 });
+    let (fabric, carriers) =
+        Pair::<Shm>::carriers(Settings { layout: SMALL, lanes_max: 2, ..Settings::default() });
     let [left, right] = lane(&fabric, &carriers, 1);
     let mut send = SendCursor::default();
     left.send(&mut send, 1, &[b"last words"]).expect("room");

@@ -27,7 +27,7 @@ fn carriers(seed: u64) -> (SeededNet, [Carrier<Port>; 2]) {
     let directory = LocalBroker::new(NodeId::LOCAL, Limits::default(), policy, no_bells);
     let parameters = Parameters { spins: 0, yields: 0, ..Parameters::default() };
     let transport = OfiTransport::new(net.clone(), Arc::new(directory), parameters);
-    let settings = Settings { layout: SMALL, lanes_max: 2 };
+    let settings = Settings { layout: SMALL, lanes_max: 2, ..Settings::default() };
     let carriers = [0, 1].map(|_| {
         let endpoint = transport.open(&EndpointOptions::default()).expect("room");
         Carrier::new(endpoint, settings)

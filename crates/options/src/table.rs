@@ -224,16 +224,18 @@ options! {
                and the slots for each lane.",
     }
     "socket.between_hosts" => SocketBetweenHosts, socket_between_hosts -> BetweenHosts {
-        kind: choice(&["never", "always"]),
+        kind: choice(&["auto", "never", "always"]),
         unit: "",
         category: Sockets,
         effect: Programs,
-        text: "Whether connections to programs of other hosts that have joined go over libfabric \
-               (`fabric.provider`; SECURITY.md says who can read them). With `never` they stay on \
-               TCP, and a program loads nothing of libfabric. With `always` they move where both \
-               ends say so, and go on over TCP when the fabric fails. `always` is for hardware: \
-               libfabric's tcp and net are slower than TCP, and nothing measures that. It goes \
-               before `socket.lane_kind`. Memory: that of an endpoint (`socket.lane_kind`), once a \
+        text: "Whether connections to programs of other hosts that have joined go over \
+               libfabric (`fabric.provider`; SECURITY.md says who can read them). With `auto` \
+               the daemons measure both ways between their hosts when a program starts under \
+               weft, for some seconds, and again after six hours; programs that start later \
+               use the fabric to those hosts where it is faster (`weft fabric nodes`). With \
+               `never` they stay on TCP. With `always` they move where both ends say so, and \
+               nothing measures. They go on over TCP when the fabric fails. It goes before \
+               `socket.lane_kind`. Memory: that of an endpoint (`socket.lane_kind`), once a \
                connection moves.",
     }
     "ether.eager_bytes" => EtherEagerBytes, ether_eager_bytes -> usize {

@@ -34,6 +34,8 @@ pub enum LaneKind {
 pub enum BetweenHosts {
     /// They stay on TCP, and libfabric is not loaded.
     Never,
+    /// Where both ends say so, and the daemons have measured that libfabric is faster.
+    Auto,
     /// Where both ends say so.
     Always,
 }
@@ -128,6 +130,7 @@ impl Value<'_> for BetweenHosts {
     fn read(setting: &Setting, entry: &Entry) -> Self {
         match word(setting, entry) {
             "always" => Self::Always,
+            "auto" => Self::Auto,
             _ => Self::Never,
         }
     }

@@ -7,7 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use weft_memory::Segment;
@@ -117,6 +117,8 @@ pub struct Local {
     /// A wait in the kernel ended with bytes. They are wakeups, unless the peer's socket had a user
     /// without weft.
     pub woken_by_bytes: AtomicBool,
+    /// An error that the kernel told a call of the library, and no call of the program; 0 for none.
+    pub kernel_error: AtomicU16,
     /// When a writer last looked at the kernel's socket, in ticks.
     pub checked: AtomicU64,
     /// Since when the lane is full and the peer takes nothing, in ticks; 0 when that is not so.
@@ -304,6 +306,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     connection.local.checked.store(0, Ordering::Relaxed);
     connection.local.full_since.store(0, Ordering::Relaxed);
     connection.local.woken_by_bytes.store(false, Ordering::Relaxed);
+    connection.local.kernel_error.store(0, Ordering::Relaxed);
     connection.local.moved_before.store(0, Ordering::Relaxed);
     connection.local.round.store(NOT_KEPT, Ordering::Relaxed);
     shared.phase.set(Phase::Fresh);

@@ -31,6 +31,8 @@ struct Bells {
 struct Asleep {
     bell: Arc<OwnedFd>,
     places: Vec<u32>,
+    thread: usize,
+    is_rung: bool,
 }
 
 /// A thread that sleeps for connections, or is about to. Dropping it gives its bell back.
@@ -49,7 +51,8 @@ impl Bell {
             }
         };
         ARE_THERE.store(true, Ordering::Relaxed);
-        bells.asleep.push(Asleep { bell: Arc::clone(&bell), places });
+        let thread = sys::this_thread();
+        bells.asleep.push(Asleep { bell: Arc::clone(&bell), places, thread, is_rung: false });
         Some(Self(bell))
     }
 }
@@ -63,9 +66,12 @@ impl AsFd for Bell {
 impl Drop for Bell {
     fn drop(&mut self) {
         let Some(mut bells) = BELLS.lock() else { return };
-        bells.asleep.retain(|asleep| !Arc::ptr_eq(&asleep.bell, &self.0));
+        let own = bells.asleep.iter().position(|asleep| Arc::ptr_eq(&asleep.bell, &self.0));
+        let own = own.map(|own| bells.asleep.swap_remove(own));
         // Nobody rings it from here on.
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        if own.is_some_and(|own| own.is_rung) {
+            let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        }
         if bells.kept.len() < KEPT_MAX {
             bells.kept.push(Arc::clone(&self.0));
         }
@@ -86,9 +92,19 @@ pub fn each_descriptor(mut look: impl FnMut(RawFd)) {
 
 /// Wakes all threads that sleep for the connection at `place`.
 pub fn ring(place: u32) {
-    let Some(bells) = BELLS.lock() else { return };
-    for asleep in &bells.asleep {
-        if asleep.places.contains(&place) {
+    ring_all(place, None);
+}
+
+/// The same, but for the calling thread.
+pub fn ring_others(place: u32) {
+    ring_all(place, Some(sys::this_thread()));
+}
+
+fn ring_all(place: u32, but: Option<usize>) {
+    let Some(mut bells) = BELLS.lock() else { return };
+    for asleep in &mut bells.asleep {
+        if asleep.places.contains(&place) && Some(asleep.thread) != but {
+            asleep.is_rung = true;
             ring_one(&asleep.bell);
         }
     }

@@ -15,7 +15,7 @@ use libc::{c_int, pthread_t};
 use rustix::io::Errno;
 
 use crate::signals::Watch;
-use crate::sys;
+use crate::sys::{self, this_thread};
 
 /// SIGCANCEL of the GNU C library.
 const SIGNAL: c_int = 32;
@@ -48,12 +48,6 @@ unsafe extern "C-unwind" {
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, former: *mut c_int) -> c_int;
-}
-
-fn this_thread() -> usize {
-    // SAFETY: every thread has such a number.
-    let thread: pthread_t = unsafe { libc::pthread_self() };
-    usize::try_from(thread).unwrap_or(0)
 }
 
 /// True when the thread may be cancelled (PTHREAD_CANCEL_ENABLE). The state stays as it is.

@@ -142,7 +142,7 @@ pub fn copy_mode() -> CopyMode {
 
 /// The offer of an end.
 fn offer(token: u64, end: End, socket: RawFd) -> Control {
-    let between_hosts = process::settings().between_hosts;
+    let between_hosts = process::settings().offers_between_hosts;
     Control::Offer { token, end, descriptor: socket.unsigned_abs(), between_hosts }
 }
 

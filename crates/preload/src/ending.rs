@@ -229,6 +229,14 @@ pub fn close_all() {
     }
 }
 
+/// The same for a connection at which the calling thread looks next: wakes the others.
+pub fn wake_others(place: u32) {
+    bells::ring_others(place);
+    if let Some(connection) = arena::at(place) {
+        epoll::rung(connection);
+    }
+}
+
 /// Something arrived for the connection at `place`, to which `fd` led when its lane came, or its
 /// lane ended: wakes all that sleep for it.
 pub fn wake(place: u32, fd: RawFd) {

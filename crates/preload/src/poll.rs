@@ -14,11 +14,12 @@ use weft_sync::{AdaptiveWait, Learned, Step};
 
 use crate::arena::Connection;
 use crate::bells::Bell;
+use crate::carrier::Asleep;
 use crate::settling::Settling;
 use crate::signals::Watch;
 use crate::table::{self, Entry};
 use crate::waits::LOOK_AGAIN_MS;
-use crate::{connection, epoll, lanes, process, sys};
+use crate::{carrier, connection, epoll, lanes, process, sys};
 
 /// After this many looks that find nothing, the kernel is asked.
 const LOOKS_A_TURN: u32 = 16;
@@ -96,14 +97,18 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
                 }
                 let armed = Armed::new(fds);
                 let mut result = 0;
-                if look(fds).0 == 0 && armed.drain() {
+                if look(fds).0 == 0
+                    && armed.drain()
+                    && let Some(asleep) = armed.falls_asleep()
+                {
                     let mut left = time_left(deadline, timeout);
                     if (armed.waits_for_room() || armed.is_unsure())
                         && !(0..=LOOK_AGAIN_MS).contains(&i64::from(left))
                     {
                         left = c_int::try_from(LOOK_AGAIN_MS).unwrap_or(left);
                     }
-                    result = ask_kernel_and_bell(fds, left, armed.bell.as_ref(), kernel);
+                    let bell = armed.bell.as_ref().map(|bell| (bell, &asleep));
+                    result = ask_kernel_and_bell(fds, left, bell, kernel);
                 }
                 drop(armed);
                 if result != 0 {
@@ -208,10 +213,13 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
 fn ask_kernel_and_bell(
     fds: &mut [pollfd],
     timeout: c_int,
-    bell: Option<&Bell>,
+    bell: Option<(&Bell, &Asleep)>,
     kernel: &mut KernelWait<'_>,
 ) -> c_int {
-    let watched = fds.len() + usize::from(bell.is_some());
+    let own = bell.into_iter().flat_map(|(bell, asleep)| {
+        [Some(bell.as_fd().as_raw_fd()), asleep.descriptor()].into_iter().flatten()
+    });
+    let watched = fds.len() + own.clone().count();
     let mut few = [pollfd { fd: -1, events: 0, revents: 0 }; 32];
     let mut many = Vec::new();
     let copies: &mut [pollfd] = if watched <= few.len() {
@@ -220,9 +228,15 @@ fn ask_kernel_and_bell(
         many.resize(watched, few[0]);
         &mut many
     };
-    if let Some(bell) = bell {
-        copies[fds.len()] = pollfd { fd: bell.as_fd().as_raw_fd(), events: POLLIN, revents: 0 };
+    for (copy, fd) in copies[fds.len()..].iter_mut().zip(own) {
+        *copy = pollfd { fd, events: POLLIN, revents: 0 };
     }
+    let timeout = match bell.and_then(|(_, asleep)| asleep.bounds(None)) {
+        Some(within) if timeout < 0 || i64::from(timeout) > within => {
+            c_int::try_from(within).unwrap_or(timeout)
+        }
+        _ => timeout,
+    };
     let (found, _) = look(fds);
     for (copy, entry) in copies.iter_mut().zip(fds.iter_mut()) {
         *copy = *entry;
@@ -344,6 +358,15 @@ impl Armed {
         }
         settling.settle();
         Self { connections, bell }
+    }
+
+    /// The calling thread falls asleep. `None` if it must look once more.
+    fn falls_asleep(&self) -> Option<Asleep> {
+        if self.connections.iter().any(|armed| armed.connection.is_on_far_lane()) {
+            carrier::falls_asleep(None)
+        } else {
+            Some(Asleep::of_no_endpoint())
+        }
     }
 
     /// True when the kernel told an end that the lane of a connection has yet to tell: the sleep

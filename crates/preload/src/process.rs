@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use libc::c_char;
 use weft_options::{BetweenHosts, LaneKind, Options};
 use weft_socket::Limits;
+use weft_wire::control::OfferBetweenHosts;
 
 /// The process that loaded this library, or its child by a fork that the library knows of.
 static LOADED: AtomicU32 = AtomicU32::new(0);
@@ -53,6 +54,8 @@ pub struct Settings {
     /// Those to other hosts go over libfabric, and those of this host are in memory
     /// (`socket.between_hosts`).
     pub between_hosts: bool,
+    /// How ends are offered that may lead to other hosts.
+    pub offers_between_hosts: OfferBetweenHosts,
     /// How long a connection must move nothing before it may give its lane to another.
     pub idle_ns: u64,
 }
@@ -158,7 +161,13 @@ impl Settings {
         let switch_bytes = options.socket_switch_bytes();
         let lanes_kept = options.socket_lanes_kept();
         let lanes_max = u32::try_from(options.socket_lanes_max()).unwrap_or(u32::MAX);
-        let between_hosts = options.socket_between_hosts() == BetweenHosts::Always;
+        // `weft run` says `auto` to no program for which that would mean nothing.
+        let offers_between_hosts = match options.socket_between_hosts() {
+            BetweenHosts::Never => OfferBetweenHosts::Never,
+            BetweenHosts::Auto => OfferBetweenHosts::IfFaster,
+            BetweenHosts::Always => OfferBetweenHosts::Always,
+        };
+        let between_hosts = offers_between_hosts != OfferBetweenHosts::Never;
         let over_endpoint = between_hosts || options.socket_lane_kind() == LaneKind::Endpoint;
         let idle_ns = options.socket_idle_ms() * 1_000_000;
         Self {
@@ -172,6 +181,7 @@ impl Settings {
             lanes_kept,
             over_endpoint,
             between_hosts,
+            offers_between_hosts,
             idle_ns,
         }
     }

@@ -164,7 +164,8 @@ impl Connection {
         if self.hang_up(fd).failed {
             self.set(flag::RESET_REPORTED, true);
             let broken_pipe = self.has(flag::SENT_TO_NOBODY);
-            return Some(if broken_pipe { libc::EPIPE } else { libc::ECONNRESET });
+            let reset = || self.error_of_reset().raw_os_error();
+            return Some(if broken_pipe { libc::EPIPE } else { reset() });
         }
         // The kernel's error may come from a wakeup alone, for example one to a process that is
         // gone, or that said goodbye on the lane.
@@ -184,7 +185,7 @@ impl Connection {
             receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
         });
         // Bytes of TCP that have not arrived yet bring an edge of their own.
-        on_lane && sys::look_for_wakeups(fd, &mut [0]) > 0
+        on_lane && self.noting(sys::look_for_wakeups(fd, &mut [0])) > 0
     }
 
     /// A count that grows when messages, the peer's end or its death arrive, which is an edge;

@@ -1,7 +1,7 @@
 //! Executes the heavy fence between arming and the last look before a sleep. One fence serves all
 //! connections that a thread is about to sleep for. No fence is needed where the peers have agreed
 //! to execute full fences (`weft_transport_shm::sleeper`), nor for lanes over endpoints: there the
-//! endpoint is armed instead, once for all connections.
+//! endpoint is armed behind the last look ([`crate::carrier::falls_asleep`]).
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use weft_transport_shm::sleeper::Asking;
 
 use crate::arena::Connection;
 use crate::lane::Lane;
-use crate::{carrier, sys};
+use crate::sys;
 
 /// After this many finds in a row without a sleep, a connection counts as awake again.
 const FINDS: u32 = 8;
@@ -33,7 +33,7 @@ fn wait_for_stores() {
 
 /// Executes the fence after `what` of a lane was armed; one more look must follow.
 pub fn settle(lane: &Lane, what: WaitFor) {
-    let Some(lane) = lane.in_memory() else { return carrier::arm() };
+    let Some(lane) = lane.in_memory() else { return };
     if let Some(asking) = lane.sleeps(what) {
         if !fence::heavy() {
             lane.lost_heavy_fence();
@@ -47,8 +47,6 @@ pub fn settle(lane: &Lane, what: WaitFor) {
 #[derive(Default)]
 pub struct Settling {
     asking: Vec<(Connection, WaitFor, Asking)>,
-    /// One of them has a lane over the endpoint.
-    over_endpoint: bool,
 }
 
 impl Settling {
@@ -56,23 +54,15 @@ impl Settling {
     pub fn add(&mut self, connection: Connection, what: WaitFor) {
         connection.local.finds_left.store(FINDS, Ordering::Relaxed);
         if let Some(receiving) = connection.receiving()
-            && let Some(lane) = receiving.lane
+            && let Some(lane) = receiving.lane.and_then(Lane::in_memory)
         {
-            match lane.in_memory() {
-                None => self.over_endpoint = true,
-                Some(lane) => {
-                    let asking = lane.sleeps(what);
-                    self.asking.extend(asking.map(|asking| (connection, what, asking)));
-                }
-            }
+            let asking = lane.sleeps(what);
+            self.asking.extend(asking.map(|asking| (connection, what, asking)));
         }
     }
 
     /// Executes one fence for all of them; one more look at each must follow.
     pub fn settle(self) {
-        if self.over_endpoint {
-            carrier::arm();
-        }
         if self.asking.is_empty() {
             return;
         }

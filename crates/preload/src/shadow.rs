@@ -33,12 +33,12 @@ impl Shadow for KernelSocket {
 
     fn look(&self) -> Unread {
         let mut bytes = [0; sys::WAKEUPS_MAX];
-        let seen = sys::look_for_wakeups(self.fd, &mut bytes);
+        let seen = self.connection.noting(sys::look_for_wakeups(self.fd, &mut bytes));
         Unread::of(&bytes[..seen])
     }
 
     fn peek(&self, target: &mut [u8]) -> usize {
-        sys::look_for_wakeups(self.fd, target)
+        self.connection.noting(sys::look_for_wakeups(self.fd, target))
     }
 
     fn is_acknowledged(&self) -> bool {
@@ -62,7 +62,7 @@ impl Shadow for KernelSocket {
     }
 
     fn take_wakeups(&self, count: usize) -> usize {
-        sys::drain(self.fd, count)
+        self.connection.noting(sys::drain(self.fd, count))
     }
 
     fn send(&self, bytes: &[u8]) -> Option<usize> {
@@ -83,7 +83,10 @@ impl Shadow for KernelSocket {
                 rescue::wants_time(self.fd, self.connection.place);
                 Some(0)
             }
-            Err(_) => None,
+            Err(errno) => {
+                self.connection.note_error(errno);
+                None
+            }
         }
     }
 

@@ -213,17 +213,16 @@ pub fn is_nonblocking(fd: RawFd) -> bool {
 pub const WAKEUPS_MAX: usize = 16;
 
 /// Copies the first bytes of the kernel's socket to `bytes` without taking them; returns how many.
-pub fn look_for_wakeups(fd: RawFd, bytes: &mut [u8]) -> usize {
+pub fn look_for_wakeups(fd: RawFd, bytes: &mut [u8]) -> Result<usize, Errno> {
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-    rustix::net::recv(borrow(fd), bytes, flags).map_or(0, |(seen, _)| seen)
+    rustix::net::recv(borrow(fd), bytes, flags).map(|(seen, _)| seen)
 }
 
 /// Takes up to `count` bytes out of the kernel's socket and returns how many it took.
-pub fn drain(fd: RawFd, count: usize) -> usize {
+pub fn drain(fd: RawFd, count: usize) -> Result<usize, Errno> {
     let mut bytes = [0; 2048];
     let wanted = count.min(bytes.len());
-    rustix::net::recv(borrow(fd), &mut bytes[..wanted], RecvFlags::DONTWAIT)
-        .map_or(0, |(taken, _)| taken)
+    rustix::net::recv(borrow(fd), &mut bytes[..wanted], RecvFlags::DONTWAIT).map(|(taken, _)| taken)
 }
 
 /// True if the peer's kernel has ended its direction or the connection.
@@ -447,4 +446,11 @@ pub fn inheritable(fd: &OwnedFd) -> Option<OwnedFd> {
     let copy = rustix::io::fcntl_dupfd_cloexec(fd, high_number()).ok()?;
     rustix::io::fcntl_setfd(&copy, FdFlags::empty()).ok()?;
     Some(copy)
+}
+
+/// A number of the calling thread, which no other living thread has.
+pub fn this_thread() -> usize {
+    // SAFETY: every thread has such a number.
+    let thread = unsafe { libc::pthread_self() };
+    usize::try_from(thread).unwrap_or(0)
 }

@@ -1,7 +1,7 @@
 //! A thread's waits in the kernel for one descriptor. Cancelling the thread ends them
 //! ([`crate::cancel`]).
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -9,6 +9,7 @@ use rustix::net::RecvFlags;
 
 use crate::bells::Bell;
 use crate::cancel;
+use crate::carrier::Asleep;
 use crate::sys::{Word, borrow, poll_now, raw};
 
 /// How long a thread that waits for room sleeps before it looks whether the lane is stuck, in
@@ -71,23 +72,34 @@ pub fn wait_for_bytes(fd: RawFd, count: usize) -> Result<(), Errno> {
     }
 }
 
-/// Waits for `events` of one descriptor or for a bell, at most `milliseconds`. With no events the
-/// descriptor is left out, even if it reports an end. Returns the events that are there.
+/// Waits for `events` of one descriptor, for a bell, or for what the sleep watches, at most
+/// `milliseconds`. With no events the descriptor is left out, even if it reports an end. Returns
+/// the events that are there.
 pub fn poll_with_bell(
     fd: RawFd,
     events: PollFlags,
-    bell: &Bell,
+    (bell, asleep): (&Bell, &Asleep),
     milliseconds: Option<i64>,
 ) -> Result<PollFlags, Errno> {
+    let milliseconds = asleep.bounds(milliseconds);
     let timeout = milliseconds.map(|milliseconds| Timespec {
         tv_sec: milliseconds / 1000,
         tv_nsec: (milliseconds % 1000) * 1_000_000,
     });
     let descriptor = borrow(fd);
-    let mut both = [PollFd::new(bell, PollFlags::IN), PollFd::new(&descriptor, events)];
-    let watched = if events.is_empty() { &mut both[..1] } else { &mut both[..] };
+    // Without the watch the bell stands in for the endpoint's, and is left out.
+    let endpoint = borrow(asleep.descriptor().unwrap_or(bell.as_fd().as_raw_fd()));
+    let [first, own] = [endpoint, bell.as_fd()];
+    let mut all = [
+        PollFd::from_borrowed_fd(first, PollFlags::IN),
+        PollFd::from_borrowed_fd(own, PollFlags::IN),
+        PollFd::new(&descriptor, events),
+    ];
+    let from = usize::from(asleep.descriptor().is_none());
+    let to = if events.is_empty() { 2 } else { 3 };
+    let watched = &mut all[from..to];
     cancel::sleeping(|| rustix::event::poll(watched, timeout.as_ref())).transpose()?;
-    Ok(both[1].revents())
+    Ok(all[2].revents())
 }
 
 /// Waits for `events` of one descriptor, at most `milliseconds`. Returns the events that are there.

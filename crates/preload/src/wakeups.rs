@@ -11,7 +11,8 @@ use weft_socket::{Peer, Phase, StaleWakeups};
 
 use crate::arena::{Connection, flag};
 use crate::bells::Bell;
-use crate::{process, sys, waits};
+use crate::carrier::Asleep;
+use crate::{carrier, process, sys, waits};
 
 /// Options of TCP that hold small segments back, each with the flag for the program's own setting.
 const DELAYS: [(c_int, u32); 2] =
@@ -60,6 +61,15 @@ impl Connection {
     pub fn takes_bell(&self) -> Option<Bell> {
         let may_need = process::settings().over_endpoint && self.phase() != Phase::Declined;
         may_need.then(|| Bell::take(vec![self.place])).flatten()
+    }
+
+    /// The calling thread falls asleep for this connection. `None` if it must look once more.
+    pub fn falls_asleep(&self) -> Option<Asleep> {
+        if self.is_on_far_lane() {
+            carrier::falls_asleep(Some(self.place))
+        } else {
+            Some(Asleep::of_no_endpoint())
+        }
     }
 
     /// The events of the kernel's socket that end the sleep of a thread which also has a bell. A

@@ -15,6 +15,7 @@
 //! - [`mod@tuple`]: how an end of a connection is named, and the evidence that names its other end.
 //! - [`matchmaker`]: finds the two ends of one connection, for the node daemon.
 //! - [`hosts`]: which addresses are on which host, for connections between hosts.
+//! - [`ways`]: which way to another host is faster, by measurement.
 //! - [`guesses`]: bounds offers of ends whose other end does not come.
 //! - [`fuzz`]: entry functions for fuzzing.
 //!
@@ -43,6 +44,7 @@ mod state;
 pub mod stream;
 pub mod token;
 pub mod tuple;
+pub mod ways;
 
 pub use common::{Common, Peer, StaleWakeups};
 pub use phase::{Phase, SharedPhase};

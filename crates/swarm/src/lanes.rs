@@ -96,7 +96,8 @@ impl<E: Endpoint> Lanes<E> {
     }
 
     fn start(&self, stage: &Stage<'_, E>, life: Life, host: usize) -> Result<Program<E>, String> {
-        let settings = Settings { layout: self.layout, lanes_max: LANES_MAX };
+        let settings =
+            Settings { layout: self.layout, lanes_max: LANES_MAX, ..Settings::default() };
         let carrier = Carrier::new(stage.open(host, USER)?, settings);
         Ok(Program { life, host, carrier, ends: BTreeMap::new(), opening: BTreeMap::new() })
     }

@@ -1,32 +1,37 @@
-//! The format: one packet is one message of a port, a head of 20 bytes and up to 120 behind it.
+//! The format: one packet is one message of a port, a head of 24 bytes and a body behind it.
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 0–3 | number of the pair at the receiver |
 //! | 4–7 | the check that the receiver chose for the pair |
 //! | 8 | kind |
-//! | 9 | of a message: type in bits 0, 1 and group in 2 to 7; of a credit: 1 if it takes room |
-//! | 10 | of a message: its tag; else 0 |
+//! | 9 | of a message: type in bits 0, 1 and group in 2 to 7; of a credit: 1 if it takes room; of a
+//!        short put: its parts |
+//! | 10 | of a message: its tag; of a short put: the class of its notification; else 0 |
 //! | 11 | packets that the sender has taken from the receiver since it said so last |
 //! | 12, 13 | messages that its program has taken since |
 //! | 14, 15 | notifications that its program has taken since |
 //! | 16–19 | number of the packet in the pair, the greeting apart: a gap tells of a lost one |
+//! | 20–23 | messages, notifications and short puts of the receiver that the sender has handled |
 //!
 //! Integers are little-endian. The bodies are those of [`Body`], field after field. The version of
 //! the format is [`weft_wire::versions::PACKETS`].
 
 use weft_fabric::{
     Access, Atomic, AtomicOperation, Command, DownReason, Group, LockRequest, MessageHeader,
-    OperationError, RemoteKey, Side, SignalChange, Target, Width,
+    OperationError, RemoteKey, Side, Signal, SignalChange, Target, Width,
 };
 use weft_libfabric::Spot;
 
 /// Bytes of the head.
-pub const HEAD_BYTES: usize = 20;
-/// Bytes of a body at most: the payload of a mailbox message (003 section 3.2.2).
+pub const HEAD_BYTES: usize = 24;
+/// Bytes of the payload of a mailbox message (003 section 3.2.2), and of a short put, at most.
 pub const BODY_BYTES: usize = 120;
+/// Bytes in front of those of a short put: its number, its target, its signal, its notification and
+/// its length.
+const SHORT_HEAD_BYTES: usize = 7 * 8 + 1;
 /// Bytes of a packet at most.
-pub const PACKET_BYTES: usize = HEAD_BYTES + BODY_BYTES;
+pub const PACKET_BYTES: usize = HEAD_BYTES + SHORT_HEAD_BYTES + BODY_BYTES;
 
 /// Credits that a pair's end returns to the other, in the head of each packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -57,6 +62,9 @@ pub struct Packet<'a> {
     pub credits: Credits,
     /// The number of the packet, from 1 on. In a greeting it means nothing.
     pub sequence: u32,
+    /// The low half of the number of messages, notifications and short puts of the receiver that
+    /// the sender has handled. In a greeting it means nothing.
+    pub handled: u32,
     /// The rest.
     pub body: Body<'a>,
 }
@@ -77,6 +85,10 @@ pub enum Body<'a> {
     },
     /// A notification for the receiver's program.
     Told(Told),
+    /// A put whose bytes are here. The receiver answers with its number if it refuses it.
+    Short(Short<'a>),
+    /// Nothing, in the place of a notification of an operation that failed.
+    Never,
     /// A question to the receiver. It answers with the same number.
     Request(u64, Request),
     /// The answer to a request.
@@ -123,6 +135,53 @@ pub struct Told {
     pub context: u64,
     /// The initiator's immediate value.
     pub immediate: u64,
+}
+
+/// A put that is one packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Short<'a> {
+    /// The number of the operation.
+    pub number: u64,
+    /// [`Command::Put`], or [`Command::ImmediatePut`].
+    pub is_immediate: bool,
+    /// Where the bytes go.
+    pub target: Target,
+    /// The offset of a word behind the same key that changes after the bytes, and how.
+    pub signal: Option<(u64, SignalChange)>,
+    /// The class, the context and the immediate value of the notification behind it.
+    pub notify: Option<(u8, u64, u64)>,
+    /// At most [`BODY_BYTES`].
+    pub bytes: &'a [u8],
+}
+
+impl Short<'_> {
+    /// The kind of operation.
+    #[must_use]
+    pub const fn command(&self) -> Command {
+        if self.is_immediate { Command::ImmediatePut } else { Command::Put }
+    }
+
+    /// The word that changes behind the bytes.
+    #[must_use]
+    pub fn signal(&self) -> Option<Signal> {
+        self.signal.map(|(offset, change)| {
+            let target = Target { key: self.target.key, offset };
+            Signal { target, change }
+        })
+    }
+
+    /// The notification behind it.
+    #[must_use]
+    pub fn told(&self) -> Option<Told> {
+        self.notify.map(|(class, context, immediate)| Told {
+            side: Side::Completer,
+            command: self.command(),
+            class,
+            range: (self.target.key, self.target.offset, self.bytes.len() as u64),
+            context,
+            immediate,
+        })
+    }
 }
 
 /// An action that the target of an operation does by itself.
@@ -222,6 +281,18 @@ mod kind {
     pub const CREDIT: u8 = 10;
     pub const PING: u8 = 11;
     pub const FAREWELL: u8 = 12;
+    pub const SHORT: u8 = 13;
+    pub const NEVER: u8 = 14;
+}
+
+/// The parts of a short put, by bits.
+mod part {
+    pub const SIGNAL: u8 = 1;
+    /// The signal adds.
+    pub const ADDS: u8 = 2;
+    pub const NOTIFY: u8 = 4;
+    pub const IMMEDIATE: u8 = 8;
+    pub const ALL: u8 = 15;
 }
 
 /// The bytes of a packet.
@@ -245,6 +316,11 @@ impl Bytes {
 
     fn byte(&mut self, value: u8) {
         self.put(&[value]);
+    }
+
+    fn payload(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= BODY_BYTES, "{} bytes are not short", bytes.len());
+        self.put(bytes);
     }
 
     fn word(&mut self, value: u64) {
@@ -309,6 +385,14 @@ impl<'a> Fields<'a> {
         Command::from_number(number).ok_or(meaningless("the command", number))
     }
 
+    /// All bytes that are left.
+    fn payload(&mut self) -> Result<&'a [u8], Malformed> {
+        if self.rest.len() > BODY_BYTES {
+            return Err(Malformed::Length { kind: self.kind, length: self.whole });
+        }
+        Ok(std::mem::take(&mut self.rest))
+    }
+
     fn end(self) -> Result<(), Malformed> {
         if self.rest.is_empty() {
             return Ok(());
@@ -325,11 +409,11 @@ impl Packet<'_> {
     /// The bytes of the packet.
     ///
     /// # Panics
-    /// When the payload of a message is longer than [`BODY_BYTES`].
+    /// When the payload of a message or of a short put is longer than [`BODY_BYTES`].
     #[must_use]
     pub fn emit(&self) -> Bytes {
         let mut out = Bytes { bytes: [0; PACKET_BYTES], length: 0 };
-        let Self { label, credits, sequence, body } = self;
+        let Self { label, credits, sequence, handled, body } = self;
         out.put(&label.number.to_le_bytes());
         out.put(&label.check.to_le_bytes());
         let (kind, more, tag) = match body {
@@ -347,11 +431,14 @@ impl Packet<'_> {
             Body::Credit(counted) => (kind::CREDIT, u8::from(*counted), 0),
             Body::Ping => (kind::PING, 0, 0),
             Body::Farewell(_) => (kind::FAREWELL, 0, 0),
+            Body::Short(short) => (kind::SHORT, parts_of(short), short.notify.map_or(0, |n| n.0)),
+            Body::Never => (kind::NEVER, 0, 0),
         };
         out.put(&[kind, more, tag, credits.packets]);
         out.put(&credits.messages.to_le_bytes());
         out.put(&credits.notifications.to_le_bytes());
         out.put(&sequence.to_le_bytes());
+        out.put(&handled.to_le_bytes());
         match body {
             Body::Greeting(Greeting { secret, label, packets, messages, notifications }) => {
                 out.put(secret);
@@ -361,7 +448,8 @@ impl Packet<'_> {
                     out.put(&half.to_le_bytes());
                 }
             }
-            Body::Message { payload, .. } => out.put(payload),
+            Body::Message { payload, .. } => out.payload(payload),
+            Body::Short(short) => emit_short(&mut out, short),
             Body::Told(told) => {
                 let Told { side, command, class, range: (key, offset, length), .. } = *told;
                 out.put(&[side as u8, command as u8, class]);
@@ -394,7 +482,7 @@ impl Packet<'_> {
                 emit_error(&mut out, error);
             }
             Body::Void(key) | Body::Released(key) => out.word(key.0),
-            Body::Credit(_) | Body::Ping => {}
+            Body::Credit(_) | Body::Ping | Body::Never => {}
             Body::Farewell(reason) => out.byte(number_of(*reason)),
         }
         out
@@ -415,14 +503,13 @@ impl<'a> Packet<'a> {
         let label = Label { number: head.number()?, check: head.number()? };
         let [kind, more, tag, packets] = head.take()?;
         let credits = Credits { packets, messages: head.half()?, notifications: head.half()? };
-        let sequence = head.number()?;
+        let (sequence, handled) = (head.number()?, head.number()?);
         let mut fields = Fields { kind, whole, rest: head.rest };
         let body = match kind {
             kind::MESSAGE | kind::MULTICAST => {
                 let header = MessageHeader { tag, kind: more & 3 };
                 let group = if kind == kind::MULTICAST { Group::new(more >> 2) } else { None };
-                let payload = std::mem::take(&mut fields.rest);
-                Body::Message { header, group, payload }
+                Body::Message { header, group, payload: fields.payload()? }
             }
             kind::GREETING => Body::Greeting(Greeting {
                 secret: fields.take()?,
@@ -460,11 +547,67 @@ impl<'a> Packet<'a> {
             kind::CREDIT => Body::Credit(more == 1),
             kind::PING => Body::Ping,
             kind::FAREWELL => Body::Farewell(reason_of(fields.byte()?)?),
+            kind::SHORT => Body::Short(parse_short(&mut fields, more, tag)?),
+            kind::NEVER => Body::Never,
             kind => return Err(Malformed::Kind { kind }),
         };
         fields.end()?;
-        Ok(Self { label, credits, sequence, body })
+        Ok(Self { label, credits, sequence, handled, body })
     }
+}
+
+fn parts_of(short: &Short<'_>) -> u8 {
+    let change = match short.signal {
+        None => 0,
+        Some((_, SignalChange::Set(_))) => part::SIGNAL,
+        Some((_, SignalChange::Add(_))) => part::SIGNAL | part::ADDS,
+    };
+    let notify = if short.notify.is_some() { part::NOTIFY } else { 0 };
+    change | notify | if short.is_immediate { part::IMMEDIATE } else { 0 }
+}
+
+fn emit_short(out: &mut Bytes, short: &Short<'_>) {
+    out.word(short.number);
+    out.target(short.target);
+    if let Some((offset, SignalChange::Set(value) | SignalChange::Add(value))) = short.signal {
+        out.word(offset);
+        out.word(value);
+    }
+    if let Some((_, context, immediate)) = short.notify {
+        out.word(context);
+        out.word(immediate);
+    }
+    // Whoever cuts the packet changes no memory.
+    out.byte(u8::try_from(short.bytes.len()).expect("few bytes"));
+    out.payload(short.bytes);
+}
+
+fn parse_short<'a>(fields: &mut Fields<'a>, parts: u8, class: u8) -> Result<Short<'a>, Malformed> {
+    let has = |part: u8| parts & part != 0;
+    if parts & !part::ALL != 0 || has(part::ADDS) && !has(part::SIGNAL) {
+        return Err(meaningless("the parts", parts));
+    }
+    if class != 0 && !has(part::NOTIFY) {
+        return Err(meaningless("the class", class));
+    }
+    let (number, target) = (fields.word()?, fields.target()?);
+    let signal = if has(part::SIGNAL) {
+        let (offset, value) = (fields.word()?, fields.word()?);
+        let adds = has(part::ADDS);
+        let change = if adds { SignalChange::Add(value) } else { SignalChange::Set(value) };
+        Some((offset, change))
+    } else {
+        None
+    };
+    let notify =
+        if has(part::NOTIFY) { Some((class, fields.word()?, fields.word()?)) } else { None };
+    let length = fields.byte()?;
+    let bytes = fields.payload()?;
+    if bytes.len() != usize::from(length) {
+        return Err(Malformed::Length { kind: fields.kind, length: fields.whole });
+    }
+    let is_immediate = has(part::IMMEDIATE);
+    Ok(Short { number, is_immediate, target, signal, notify, bytes })
 }
 
 fn emit_request(out: &mut Bytes, request: &Request) {

@@ -79,8 +79,26 @@ fn told() -> impl Strategy<Value = Told> {
     })
 }
 
+fn short(bytes: &'static [u8]) -> impl Strategy<Value = Short<'static>> {
+    let change = any::<(bool, u64)>().prop_map(|(adds, value)| {
+        if adds { SignalChange::Add(value) } else { SignalChange::Set(value) }
+    });
+    let signal = proptest::option::of((any::<u64>(), change));
+    let notify = proptest::option::of(any::<(u8, u64, u64)>());
+    (any::<(u64, bool)>(), target(), signal, notify).prop_map(
+        move |((number, is_immediate), target, signal, notify)| Short {
+            number,
+            is_immediate,
+            target,
+            signal,
+            notify,
+            bytes,
+        },
+    )
+}
+
 /// A body, whose payload is `bytes`.
-fn body(bytes: &[u8]) -> impl Strategy<Value = Body<'_>> {
+fn body(bytes: &'static [u8]) -> impl Strategy<Value = Body<'static>> {
     let greeting = (any::<[u8; 16]>(), label(), any::<(u16, u16, u16)>());
     let message = (any::<u8>(), 0..4_u8, proptest::option::of(0..64_u8));
     prop_oneof![
@@ -93,6 +111,8 @@ fn body(bytes: &[u8]) -> impl Strategy<Value = Body<'_>> {
             payload: bytes,
         }),
         told().prop_map(Body::Told),
+        short(bytes).prop_map(Body::Short),
+        Just(Body::Never),
         (any::<u64>(), request()).prop_map(|(number, request)| Body::Request(number, request)),
         (any::<u64>(), answer()).prop_map(|(number, answer)| Body::Response(number, answer)),
         any::<u64>().prop_map(|key| Body::Void(RemoteKey(key))),
@@ -109,11 +129,11 @@ proptest! {
     #[test]
     fn a_packet_is_parsed_as_it_was_emitted(
         label in label(),
-        (packets, messages, notifications, sequence) in any::<(u8, u16, u16, u32)>(),
+        (packets, messages, notifications, sequence, handled) in any::<(u8, u16, u16, u32, u32)>(),
         body in body(&PAYLOAD),
     ) {
         let credits = Credits { packets, messages, notifications };
-        let packet = Packet { label, credits, sequence, body };
+        let packet = Packet { label, credits, sequence, handled, body };
         let bytes = packet.emit();
         prop_assert_eq!(Packet::parse(bytes.as_slice()), Ok(packet));
     }
@@ -124,7 +144,7 @@ proptest! {
         cut in 1..HEAD_BYTES + 40,
     ) {
         let (label, credits) = (Label::default(), Credits::default());
-        let packet = Packet { label, credits, sequence: 1, body };
+        let packet = Packet { label, credits, sequence: 1, handled: 0, body };
         let bytes = packet.emit();
         let bytes = bytes.as_slice();
         if !matches!(packet.body, Body::Message { .. }) {
@@ -210,6 +230,12 @@ fn examples() -> Vec<Body<'static>> {
         messages: 5,
         notifications: 6,
     };
+    let short = |signal, notify, is_immediate| {
+        let (number, bytes) = (26, &b"short"[..]);
+        Body::Short(Short { number, is_immediate, target, signal, notify, bytes })
+    };
+    let changes = [SignalChange::Set(27), SignalChange::Add(28)];
+    let shorts = changes.map(|change| short(Some((29, change)), Some((1, 30, 31)), false));
     let header = MessageHeader { tag: 7, kind: 1 };
     let message = |group| Body::Message { header, group, payload: b"bytes" };
     [
@@ -221,8 +247,11 @@ fn examples() -> Vec<Body<'static>> {
         Body::Credit(true),
         Body::Credit(false),
         Body::Ping,
+        Body::Never,
+        short(None, None, true),
     ]
     .into_iter()
+    .chain(shorts)
     .chain(told.map(Body::Told))
     .chain(atomics.chain(requests).map(|request| Body::Request(16, request)))
     .chain(answers.map(|answer| Body::Response(17, answer)))
@@ -240,6 +269,8 @@ fn the_format_is_that_of_its_version() {
             Body::Greeting(_)
             | Body::Message { .. }
             | Body::Told(_)
+            | Body::Short(_)
+            | Body::Never
             | Body::Request(..)
             | Body::Response(..)
             | Body::Void(_)
@@ -248,10 +279,11 @@ fn the_format_is_that_of_its_version() {
             | Body::Ping
             | Body::Farewell(_) => {}
         }
-        let packet = Packet { label, credits, sequence: 0x0e0f_1011, body };
+        let (sequence, handled) = (0x0e0f_1011, 0x1213_1415);
+        let packet = Packet { label, credits, sequence, handled, body };
         let bytes = packet.emit();
         assert_eq!(Packet::parse(bytes.as_slice()), Ok(packet));
         bytes.as_slice().to_vec()
     });
-    assert_eq!((PACKETS, fingerprint(bytes)), (1, 0xbd68_2ed8_ec7d_1ccb), "raise the version");
+    assert_eq!((PACKETS, fingerprint(bytes)), (2, 0xbd68_2ed8_ec7d_1ccb), "raise the version");
 }

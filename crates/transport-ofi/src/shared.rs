@@ -55,6 +55,15 @@ pub(crate) struct Shared<N> {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// Who answers peers while the program computes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Serving {
+    /// A thread of the endpoint.
+    Thread,
+    /// The owner, who has a thread for that.
+    Owner,
+}
+
 /// What the last sleep of a thread was good for.
 #[derive(Default)]
 struct Sleeper {
@@ -77,6 +86,7 @@ impl<N: Nic + 'static> Shared<N> {
         station: Station<N>,
         wakers: [OwnedFd; 2],
         thread_holds: ThreadHolds,
+        serving: Serving,
     ) -> Result<Arc<Self>, Errno> {
         let watch = |waker: &OwnedFd| {
             let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -104,6 +114,9 @@ impl<N: Nic + 'static> Shared<N> {
             of_thread: Sleeper::default(),
             thread: Mutex::new(None),
         });
+        if has_descriptor && serving == Serving::Owner {
+            return Ok(shared);
+        }
         if has_descriptor {
             let own = Arc::clone(&shared);
             let thread = std::thread::Builder::new().name("weft-ofi".into());
@@ -213,10 +226,12 @@ impl<N: Nic + 'static> Shared<N> {
 
     /// Prepares the program's sleep on [`Shared::descriptor`].
     pub fn arm(&self) -> Armed {
-        drop(self.progress());
+        let mut station = self.progress();
         self.sleeps.store(true, Ordering::Relaxed);
-        let mut station = self.lock();
-        self.look(&mut station);
+        // The line to the broker ends the sleep, so most sleeps begin without a look at it.
+        if !station.is_line_watched() {
+            self.look(&mut station);
+        }
         let has_descriptor = station.engine.nic().descriptor().is_some();
         for _ in 0..LOOKS_BEFORE_SLEEP {
             station.progress();

@@ -113,6 +113,11 @@ impl<N: Nic> Station<N> {
         }
     }
 
+    /// Whether a sleep ends when the broker sends something.
+    pub fn is_line_watched(&self) -> bool {
+        self.line == Line::Watched && self.line().is_some()
+    }
+
     /// Handles what has come.
     pub fn progress(&mut self) {
         let now = self.engine.seen();

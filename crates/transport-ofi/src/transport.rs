@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::nic::ThreadHolds;
 use crate::nic::{Nic, PortNic};
 use crate::packet::BODY_BYTES;
-use crate::shared::{Shared, counter, ring};
+use crate::shared::{Serving, Shared, counter, ring};
 use crate::station::Station;
 
 /// Makes the cards of a transport.
@@ -105,6 +105,7 @@ pub struct OfiTransport<C> {
     parameters: Parameters,
     capabilities: Capabilities,
     thread_holds: ThreadHolds,
+    serving: Serving,
 }
 
 impl<C> std::fmt::Debug for OfiTransport<C> {
@@ -128,7 +129,9 @@ impl<C: Cards> OfiTransport<C> {
             ..Capabilities::extoll("ofi")
         };
         let capabilities = capabilities.with_rails(&["rail0"]);
-        Self { cards, broker, parameters, capabilities, thread_holds: || Box::new(()) }
+        let thread_holds: ThreadHolds = || Box::new(());
+        let serving = Serving::Thread;
+        Self { cards, broker, parameters, capabilities, thread_holds, serving }
     }
 
     /// The same. The thread of each endpoint calls `thread_holds` first, and keeps the value until
@@ -136,6 +139,13 @@ impl<C: Cards> OfiTransport<C> {
     #[must_use]
     pub fn whose_threads_hold(self, thread_holds: ThreadHolds) -> Self {
         Self { thread_holds, ..self }
+    }
+
+    /// The same, and its endpoints have no thread that answers peers while the program computes:
+    /// its owner polls each of them, at least every few milliseconds, or sleeps on its descriptor.
+    #[must_use]
+    pub fn driven_by_owner(self) -> Self {
+        Self { serving: Serving::Owner, ..self }
     }
 
     fn limited(&self, limits: &EndpointLimits) -> Capabilities {
@@ -228,7 +238,7 @@ impl<C: Cards> OfiTransport<C> {
         let silence = directory.silence().unwrap_or(silence);
         let engine = Engine::new(nic, opened.address, capabilities.clone(), silence);
         let station = Station::new(engine, directory, news);
-        let shared = Shared::new(station, counters, self.thread_holds);
+        let shared = Shared::new(station, counters, self.thread_holds, self.serving);
         let shared = shared.map_err(os("epoll_create"))?;
         Ok(OfiEndpoint {
             shared,

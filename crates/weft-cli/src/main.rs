@@ -20,6 +20,7 @@ mod fabric;
 mod information;
 mod lab;
 mod manual;
+mod measure;
 mod oshrun;
 mod output;
 mod perf;
@@ -71,6 +72,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Fabric(command) => fabric::fabric(command, configuration),
         Command::Lab(command) => lab::lab(command, &configuration()?),
         Command::Info(arguments) => information::show(arguments, &configuration()?),
+        Command::Measure(command) => measure::measure(command, configuration),
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
         Command::Sim(command) => sim::sim(command),
         Command::Demo(arguments) => demo::demo(arguments),

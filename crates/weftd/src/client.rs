@@ -76,6 +76,18 @@ pub fn expel(socket: &Path, node: u32) -> anyhow::Result<()> {
     }
 }
 
+/// Whether the daemon at `socket` has measured that the fabric is faster than TCP to any other
+/// host. It begins to measure what is not known.
+///
+/// # Errors
+/// No daemon answers.
+pub fn any_over_fabric(socket: &Path) -> anyhow::Result<bool> {
+    match ask(&connect(socket)?, socket, &Control::AskWays)? {
+        (Control::Ways { any_over_fabric }, _) => Ok(any_over_fabric),
+        _ => bail!("the daemon at {} does not tell the ways to other hosts", socket.display()),
+    }
+}
+
 /// Stops the daemon at `socket`. The programs that it served keep running. A daemon of another
 /// release does not understand the request and gets SIGTERM, if its user or root asks.
 ///

@@ -19,6 +19,7 @@ mod hub;
 mod intake;
 mod kernel;
 mod lab;
+mod measuring;
 mod networks;
 mod place;
 mod programs;
@@ -36,7 +37,7 @@ pub use server::serve;
 pub use status::{
     ConnectionStatus, CounterStatus, DeviceStatus, EndpointStatus, EtcdStatus, FabricNodeStatus,
     FabricStatus, ListenerStatus, NetworkManager, NetworkNode, NetworkStatus, NetworkTables,
-    PeerStatus, ProcessStatus, QueueStatus, ServiceStatus, Status,
+    PeerStatus, ProcessStatus, QueueStatus, ServiceStatus, Status, WayFigures, WayStatus,
 };
 pub use weft_ether::Reach;
 

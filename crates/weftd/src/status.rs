@@ -105,6 +105,63 @@ pub struct FabricNodeStatus {
     pub state: String,
     /// Why it is not up; empty if it is.
     pub reason: String,
+    /// The way of programs to it that leave the choice to weft; `None` for the own host.
+    #[serde(default)]
+    pub way: Option<WayStatus>,
+}
+
+/// The way of programs to another host (`socket.between_hosts = auto`).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WayStatus {
+    /// `tcp` or `fabric`.
+    pub way: String,
+    /// The last measurement; `None` if there is none, or the last one failed.
+    pub measured: Option<WayFigures>,
+    /// Its age in seconds, or that of the failure; `None` before the first.
+    pub age_s: Option<u64>,
+    /// Why it failed; empty if it did not.
+    pub failure: String,
+}
+
+/// The figures of a measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WayFigures {
+    /// A round trip over TCP, in nanoseconds.
+    pub tcp_round_trip_ns: u64,
+    /// A round trip over the fabric, in nanoseconds.
+    pub fabric_round_trip_ns: u64,
+    /// A stream over TCP, in bytes per second.
+    pub tcp_bytes_per_s: u64,
+    /// A stream over the fabric, in bytes per second.
+    pub fabric_bytes_per_s: u64,
+}
+
+impl WayStatus {
+    /// The way and its cause, for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let way = &self.way;
+        let ago = self.age_s.map_or_else(String::new, |age| match age {
+            0..120 => format!("{age} s ago"),
+            120..7200 => format!("{} min ago", age / 60),
+            _ => format!("{} h ago", age / 3600),
+        });
+        let Some(measured) = self.measured else {
+            return match self.failure.as_str() {
+                "" => format!("{way} (not measured)"),
+                failure => format!("{way} (not measured, tried {ago}: {failure})"),
+            };
+        };
+        let us = |nanoseconds: u64| format!("{}.{} us", nanoseconds / 1000, nanoseconds / 100 % 10);
+        let megabytes = |bytes: u64| format!("{} MB/s", bytes / 1_000_000);
+        format!(
+            "{way} (measured {ago}: tcp {}, {}; fabric {}, {})",
+            us(measured.tcp_round_trip_ns),
+            megabytes(measured.tcp_bytes_per_s),
+            us(measured.fabric_round_trip_ns),
+            megabytes(measured.fabric_bytes_per_s),
+        )
+    }
 }
 
 /// The network that the daemon's manager knows, as `weft fabric show` and its like read it.

@@ -136,6 +136,17 @@ impl Partner {
     }
 }
 
+/// Whether an offer is also for an end on another host.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum OfferBetweenHosts {
+    /// For one of this host alone.
+    Never,
+    /// Also there, if the daemon has measured that the fabric is faster.
+    IfFaster,
+    /// Also there.
+    Always,
+}
+
 /// Messages of kinds 1 to 31. A program chooses its `token` numbers; they mean nothing to other
 /// programs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -171,8 +182,8 @@ pub enum Control {
         end: End,
         /// The descriptor number of the socket in the program.
         descriptor: u32,
-        /// The other end may be on another host: the lane may go over libfabric.
-        between_hosts: bool,
+        /// Whether the other end may be on another host: the lane then goes over libfabric.
+        between_hosts: OfferBetweenHosts,
     },
     /// The other end was offered too. The memory of the lane comes with the message.
     Matched {
@@ -244,6 +255,14 @@ pub enum Control {
         /// The number of the node.
         node: u32,
     },
+    /// Asks whether the fabric is faster than TCP to any other host. The daemon answers with
+    /// [`Control::Ways`], and measures what is not known yet.
+    AskWays,
+    /// The answer, as far as it was measured.
+    Ways {
+        /// The fabric is faster to some host.
+        any_over_fabric: bool,
+    },
     /// Asks the daemon to end.
     Stop,
     /// The daemon is about to end.
@@ -272,6 +291,9 @@ mod kind {
     pub const WANTED_BETWEEN_HOSTS: u16 = 19;
     pub const NETWORK: u16 = 20;
     pub const NETWORK_REPLY: u16 = 21;
+    pub const OFFER_IF_FASTER: u16 = 22;
+    pub const ASK_WAYS: u16 = 23;
+    pub const WAYS: u16 = 24;
 }
 
 /// Kinds that the daemon itself handles: greeting, status, stop.
@@ -283,10 +305,13 @@ pub const CONNECTION_KINDS: &[RangeInclusive<u16>] = &[
     kind::WITHDRAW..=kind::LISTENING,
     kind::JOIN..=kind::JOIN,
     kind::OFFER_BETWEEN_HOSTS..=kind::OFFER_BETWEEN_HOSTS,
+    kind::OFFER_IF_FASTER..=kind::OFFER_IF_FASTER,
 ];
 /// Kinds that the fabric service owns.
 pub const FABRIC_KINDS: &[RangeInclusive<u16>] =
     &[kind::LINK..=kind::LINK, kind::EXPEL..=kind::EXPEL, kind::NETWORK..=kind::NETWORK];
+/// Kinds that the service owns that measures the ways to other hosts.
+pub const WAYS_KINDS: &[RangeInclusive<u16>] = &[kind::ASK_WAYS..=kind::ASK_WAYS];
 
 /// Longest name of a program, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
@@ -348,8 +373,9 @@ impl Control {
                 let token = reader.u64()?;
                 Some(Self::Refused { token, reason: reader.text(REASON_BYTES_MAX)? })
             })(),
-            kind::OFFER => reader.offer(false),
-            kind::OFFER_BETWEEN_HOSTS => reader.offer(true),
+            kind::OFFER => reader.offer(OfferBetweenHosts::Never),
+            kind::OFFER_IF_FASTER => reader.offer(OfferBetweenHosts::IfFaster),
+            kind::OFFER_BETWEEN_HOSTS => reader.offer(OfferBetweenHosts::Always),
             kind::MATCHED => reader
                 .u64()
                 .zip(reader.u64())
@@ -374,6 +400,8 @@ impl Control {
             kind::NETWORK_REPLY => Some(Self::NetworkReply),
             kind::DONE => Some(Self::Done),
             kind::EXPEL => reader.u32().map(|node| Self::Expel { node }),
+            kind::ASK_WAYS => Some(Self::AskWays),
+            kind::WAYS => reader.bool().map(|any_over_fabric| Self::Ways { any_over_fabric }),
             kind::STATUS => Some(Self::Status),
             kind::STATUS_REPLY => Some(Self::StatusReply),
             kind::STOP => Some(Self::Stop),
@@ -411,7 +439,11 @@ impl Control {
                 body.extend_from_slice(&token.to_le_bytes());
                 body.push(*end as u8);
                 body.extend_from_slice(&descriptor.to_le_bytes());
-                if *between_hosts { kind::OFFER_BETWEEN_HOSTS } else { kind::OFFER }
+                match between_hosts {
+                    OfferBetweenHosts::Never => kind::OFFER,
+                    OfferBetweenHosts::IfFaster => kind::OFFER_IF_FASTER,
+                    OfferBetweenHosts::Always => kind::OFFER_BETWEEN_HOSTS,
+                }
             }
             Self::Matched { token, partner } => {
                 body.extend_from_slice(&token.to_le_bytes());
@@ -456,6 +488,11 @@ impl Control {
             Self::Expel { node } => {
                 body.extend_from_slice(&node.to_le_bytes());
                 kind::EXPEL
+            }
+            Self::AskWays => kind::ASK_WAYS,
+            Self::Ways { any_over_fabric } => {
+                body.push(u8::from(*any_over_fabric));
+                kind::WAYS
             }
             Self::Status => kind::STATUS,
             Self::StatusReply => kind::STATUS_REPLY,
@@ -523,7 +560,7 @@ impl Reader<'_> {
         Some(Control::Link { node, port, is_cut: self.bool()? })
     }
 
-    fn offer(&mut self, between_hosts: bool) -> Option<Control> {
+    fn offer(&mut self, between_hosts: OfferBetweenHosts) -> Option<Control> {
         let token = self.u64()?;
         let end = match self.u8()? {
             0 => End::Accepted,
@@ -569,8 +606,10 @@ mod tests {
             }),
             (any::<u64>(), ".{0,80}")
                 .prop_map(|(token, reason)| Control::Refused { token, reason }),
-            (any::<u64>(), any::<bool>(), any::<u32>(), any::<bool>()).prop_map(
-                |(token, accepted, descriptor, between_hosts)| {
+            (any::<u64>(), any::<bool>(), any::<u32>(), 0..3_usize).prop_map(
+                |(token, accepted, descriptor, which)| {
+                    use OfferBetweenHosts::{Always, IfFaster, Never};
+                    let between_hosts = [Never, IfFaster, Always][which];
                     let end = if accepted { End::Accepted } else { End::Connected };
                     Control::Offer { token, end, descriptor, between_hosts }
                 }
@@ -595,6 +634,8 @@ mod tests {
             any::<u64>().prop_map(|token| Control::Join { token }),
             Just(Control::Status),
             Just(Control::StatusReply),
+            Just(Control::AskWays),
+            any::<bool>().prop_map(|any_over_fabric| Control::Ways { any_over_fabric }),
             Just(Control::Stop),
             Just(Control::Stopping),
         ]
@@ -613,7 +654,7 @@ mod tests {
 
         #[test]
         fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..64),
-                                                kind in 0u16..20) {
+                                                kind in 0u16..23) {
             let _ = Control::parse(&bytes);
             let _ = Control::parse(&join(kind, &bytes));
         }

@@ -8,3 +8,4 @@ pub mod control;
 pub mod endpoint_control;
 pub mod stats;
 pub mod versions;
+pub mod ways;

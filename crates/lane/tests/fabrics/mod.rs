@@ -188,7 +188,8 @@ impl<F: Fabric> LaneBench for Pair<F> {
             slots: u32::try_from(mailbox_depth.next_power_of_two().max(16)).expect("small"),
             sink_bytes: u32::try_from(sink_bytes.next_power_of_two().max(4096)).expect("small"),
         };
-        let (fabric, carriers) = Self::carriers(Settings { layout, lanes_max: 4 });
+        let (fabric, carriers) =
+            Self::carriers(Settings { layout, lanes_max: 4, ..Settings::default() });
         let ends = lane(&fabric, &carriers, 7).into();
         Self { fabric, carriers, ends, dead: [false; 2] }
     }

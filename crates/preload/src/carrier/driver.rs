@@ -14,11 +14,13 @@ use crate::{bells, log, process, rescue, sys};
 
 /// Longest sleep of the driving thread, as of an endpoint that waits.
 const SLICE: Duration = Duration::from_millis(100);
+/// From this sleep on the driving thread is woken when a thread of the program leaves the watch.
+const LATE: Duration = Duration::from_millis(16);
 /// The same while bytes of a lost lane wait for the kernel.
 const AGAIN_SOON: Duration = Duration::from_millis(5);
-/// How often the driving thread polls while other threads do: each of their polls ends the arming,
-/// and arming anew each time would cost more than the polls.
-const BESIDE_OTHERS: Duration = Duration::from_millis(1);
+/// How often the driving thread looks whether others still poll. A program that computes may leave
+/// its peers without an answer for as long.
+const BESIDE_OTHERS: Duration = Duration::from_millis(2);
 
 /// Starts a thread that gets none of the process's signals. The C library keeps those for itself
 /// that it sends to all threads.
@@ -40,10 +42,15 @@ pub(super) fn drive<E: Kind>(carrier: &Carrier<E>, alarm: &Arc<OwnedFd>) {
     // It stays open as long as the carrier.
     let descriptor = carrier.with_endpoint(|it| it.descriptor().as_raw_fd());
     let mut polls = 0;
+    // It doubles while a thread of the program has the watch.
+    let mut rest = BESIDE_OTHERS;
     loop {
         carrier.wake();
         carrier.poll();
         while let Some(told) = carrier.told() {
+            if rest >= LATE && matches!(told, Told::Rung(..)) {
+                carrier.dismiss_watcher();
+            }
             tell(carrier, told);
         }
         let Some(mut state) = STATE.lock() else { return };
@@ -77,14 +84,18 @@ pub(super) fn drive<E: Kind>(carrier: &Carrier<E>, alarm: &Arc<OwnedFd>) {
             settled.iter().copied().for_each(calls.settled);
         }
         let others = std::mem::replace(&mut polls, carrier.polls()).wrapping_add(1) != polls;
-        if others || !settled.is_empty() {
+        let is_watched = carrier.is_watched();
+        if is_watched || others && !carrier.is_wanted() || !settled.is_empty() {
             // They find what arrives by themselves, or wake this thread for another one. A thread
             // that decides for a connection just now has decided by then.
-            if carrier.rest() {
-                sleep(None, alarm, BESIDE_OTHERS);
+            let is_hurried = rescue::are_waiting() || !settled.is_empty() || !is_watched;
+            rest = if is_hurried { BESIDE_OTHERS } else { (2 * rest).min(SLICE) };
+            if carrier.rest(rest >= LATE) {
+                sleep(None, alarm, rest);
             }
             continue;
         }
+        rest = BESIDE_OTHERS;
         let slice = if rescue::are_waiting() { AGAIN_SOON } else { SLICE };
         match carrier.sleep() {
             Armed::Busy => {}

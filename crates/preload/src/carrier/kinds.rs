@@ -27,6 +27,9 @@ const RING_SLOTS: u32 = 4096;
 
 /// An endpoint that carries lanes.
 pub trait Kind: Endpoint + Watchable + Blocking + Sized + Send + 'static {
+    /// See [`weft_lane::Settings`].
+    const ARMING_LASTS: bool;
+
     /// A lane over such an endpoint.
     fn far(lane: EndpointLane<Self>) -> FarKind;
 
@@ -35,6 +38,8 @@ pub trait Kind: Endpoint + Watchable + Blocking + Sized + Send + 'static {
 }
 
 impl Kind for ShmEndpoint {
+    const ARMING_LASTS: bool = false;
+
     fn far(lane: EndpointLane<Self>) -> FarKind {
         FarKind::Shm(lane)
     }
@@ -48,6 +53,9 @@ impl Kind for ShmEndpoint {
 }
 
 impl Kind for OfiEndpoint<PortNic> {
+    // A poll takes what has come. What comes later makes the provider's descriptor readable.
+    const ARMING_LASTS: bool = true;
+
     fn far(lane: EndpointLane<Self>) -> FarKind {
         FarKind::Ofi(lane)
     }
@@ -153,7 +161,9 @@ pub fn open_between_hosts(path: &Path, fd: RawFd) -> Result<OfiEndpoint<PortNic>
     without_signals(|| {
         let ports = Ports::between_hosts(wanted).map_err(|e| e.to_string())?;
         let parameters = weft_transport_ofi::Parameters::default();
-        let transport = OfiTransport::new(ports, broker, parameters).whose_threads_hold(|| {
+        // The thread that drives the carrier drives the endpoint.
+        let transport = OfiTransport::new(ports, broker, parameters).driven_by_owner();
+        let transport = transport.whose_threads_hold(|| {
             process::has_own_thread();
             Box::new(OwnThread(Held::new()))
         });

@@ -19,6 +19,7 @@
 //! - The endpoint belongs to one process: a forked child leaves everything here alone.
 
 mod address;
+mod asleep;
 mod driver;
 mod kinds;
 
@@ -41,6 +42,7 @@ use crate::guard::{ForkLock, LocalLock};
 use crate::{bells, log, process, sys};
 
 pub use address::Address;
+pub use asleep::{Asleep, falls_asleep};
 use driver::{drive, without_signals};
 pub use kinds::FarKind;
 use kinds::{Kind, OfKind, each};
@@ -92,6 +94,8 @@ enum Stage {
 struct Driver {
     carrier: OfKind,
     address: EndpointAddress,
+    /// Readable when something arrives, while the endpoint is armed.
+    descriptor: RawFd,
     alarm: Arc<OwnedFd>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -100,6 +104,8 @@ struct Driver {
 pub struct Calls {
     /// Something arrived on the lane of the connection at this place, to which this descriptor led.
     pub arrived: fn(u32, RawFd),
+    /// The same, called by a thread that sleeps for that connection, and will look at it.
+    pub arrived_here: fn(u32),
     /// A lane for a connection is there, or there will be none: [`look`] finds it. Called again and
     /// again until something has looked.
     pub settled: fn(Waiting),
@@ -291,15 +297,6 @@ pub fn keep_for_peer(lane: FarLane) {
     }
 }
 
-/// Called by a thread that has armed a word and is about to sleep: from here on the driving thread
-/// notices what arrives. One more look must follow.
-pub fn arm() {
-    if let Some(carrier) = carrier() {
-        let _held = Held::new();
-        each!(&carrier, carrier => carrier.arm());
-    }
-}
-
 /// True while this process has an endpoint, until its descriptors are closed.
 pub fn is_there() -> bool {
     IS_THERE.load(Ordering::Acquire)
@@ -470,11 +467,12 @@ fn start(fd: RawFd) -> Result<Driver, String> {
 
 fn start_over<E: Kind>(endpoint: E, of_kind: fn(Carrier<E>) -> OfKind) -> Result<Driver, String> {
     let options = &process::settings().options;
-    let address = endpoint.address();
+    let (address, descriptor) = (endpoint.address(), endpoint.descriptor().as_raw_fd());
     let slots = u32::try_from(options.shm_ring_slots()).map_err(|e| e.to_string())?;
     let sink_bytes = u32::try_from(options.socket_sink_bytes()).map_err(|e| e.to_string())?;
     let layout = Layout { slots, sink_bytes };
-    let carrier = Carrier::new(endpoint, Settings { layout, lanes_max: lanes_max() });
+    let (lanes_max, arming_lasts) = (lanes_max(), E::ARMING_LASTS);
+    let carrier = Carrier::new(endpoint, Settings { layout, lanes_max, arming_lasts });
     let alarm = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
     let alarm = Arc::new(sys::high(alarm.map_err(|e| e.to_string())?));
     let rings = Arc::clone(&alarm);
@@ -494,7 +492,7 @@ fn start_over<E: Kind>(endpoint: E, of_kind: fn(Carrier<E>) -> OfKind) -> Result
     let thread = Some(thread.map_err(|e| e.to_string())?);
     process::has_own_thread();
     log::debug!("this process has the endpoint {address}");
-    Ok(Driver { carrier: of_kind(carrier), address, alarm, thread })
+    Ok(Driver { carrier: of_kind(carrier), address, descriptor, alarm, thread })
 }
 
 /// The most lanes of the endpoint: those of the process, and as many that are being made or ended.

@@ -9,7 +9,7 @@ use super::control::look_after_inner;
 use super::sets::set_of;
 use crate::signals::Watch;
 use crate::waits::LOOK_AGAIN_MS;
-use crate::{process, sys};
+use crate::{carrier, process, sys};
 
 /// After this many looks at hot connections, the kernel's set is asked, too.
 const LOOKS_A_TURN: u32 = 8;
@@ -17,7 +17,8 @@ const LOOKS_A_TURN: u32 = 8;
 const FULL_CALLS_MAX: u32 = 3;
 
 /// The kernel's wait: takes a buffer and a timeout in ms, and returns what the system call did.
-pub type KernelWait<'a> = dyn FnMut(&mut [libc::epoll_event], c_int) -> c_int + 'a;
+/// With a descriptor it waits until that or the set is readable, and takes no events.
+pub type KernelWait<'a> = dyn FnMut(&mut [libc::epoll_event], c_int, Option<RawFd>) -> c_int + 'a;
 
 /// `epoll_wait` for a tracked set. `timeout` is in milliseconds, -1 without end. `between` is
 /// called before each look, while nothing is locked.
@@ -37,7 +38,9 @@ pub fn wait(
     let mut looked_within = false;
     loop {
         between();
-        let Some(mut set) = set_of(epfd, false) else { return kernel(events, timeout) };
+        let Some(mut set) = set_of(epfd, false) else {
+            return kernel(events, timeout, None);
+        };
         if !set.inner.is_empty() && !looked_within {
             looked_within = true;
             drop(set);
@@ -168,7 +171,7 @@ fn finish(
     }
     let timeout = if found > 0 { 0 } else { timeout };
     let count = if timeout == 0 {
-        kernel(&mut events[found..], 0)
+        kernel(&mut events[found..], 0, None)
     } else {
         sleep(epfd, &mut events[found..], timeout, kernel)
     };
@@ -211,13 +214,40 @@ fn sleep(
             limit = c_int::try_from(LOOK_AGAIN_MS).unwrap_or(limit);
         }
     }
-    let count = kernel(events, limit);
+    let count = sleep_in_kernel(events, limit, kernel);
     let errno = sys::errno();
     if let Some(mut set) = set_of(epfd, false) {
         set.sleeping = set.sleeping.saturating_sub(1);
         if set.room && count == 0 {
             set.warm_writers();
         }
+    }
+    sys::set_errno(errno);
+    count
+}
+
+/// Sleeps in the kernel's wait. A thread that has the watch over the endpoint sleeps on that, too,
+/// and then has the sets tell of what arrived, this one among them.
+fn sleep_in_kernel(
+    events: &mut [libc::epoll_event],
+    limit: c_int,
+    kernel: &mut KernelWait<'_>,
+) -> c_int {
+    if !carrier::is_there() {
+        return kernel(events, limit, None);
+    }
+    let Some(asleep) = carrier::falls_asleep(None) else { return kernel(events, 0, None) };
+    let limit_ms = u32::try_from(limit).ok().map(i64::from);
+    let slice = asleep.bounds(limit_ms).map_or(-1, |most| c_int::try_from(most).unwrap_or(limit));
+    let beside = asleep.descriptor();
+    if beside.is_none() && slice == limit {
+        return kernel(events, limit, None);
+    }
+    let count = kernel(events, slice, beside);
+    let errno = sys::errno();
+    drop(asleep);
+    if beside.is_some() && count >= 0 || count == 0 {
+        return kernel(events, 0, None);
     }
     sys::set_errno(errno);
     count

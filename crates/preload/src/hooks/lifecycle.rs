@@ -49,6 +49,7 @@ extern "C" fn start() {
     };
     let calls = carrier::Calls {
         arrived: ending::wake,
+        arrived_here: ending::wake_others,
         settled: decision::settled,
         go_on: ending::go_on,
         leave: lanes::leave_far,

@@ -266,9 +266,9 @@ unsafe fn wait_ours(
         events,
         timeout,
         lanes::look_after,
-        &mut |events, timeout| {
-            let mut call = || {
-                as_int(kernel!(
+        &mut |events, timeout, beside| {
+            let mut call = || match beside {
+                None => as_int(kernel!(
                     SYS_epoll_pwait,
                     epfd,
                     events.as_mut_ptr(),
@@ -276,7 +276,12 @@ unsafe fn wait_ours(
                     timeout,
                     mask,
                     MASK_BYTES
-                ))
+                )),
+                Some(beside) => {
+                    let both = [epfd, beside];
+                    let mut both = both.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
+                    kernel_poll(&mut both, timeout, mask)
+                }
             };
             if timeout == 0 { call() } else { cancel::asleep(&mut call) }
         },

@@ -73,11 +73,33 @@ impl Connection {
         if former & flag::RESET_REPORTED == 0 { attempt } else { after }
     }
 
-    /// ECONNRESET the first time, then an end.
+    /// Notes the error that the kernel told a call of the library: it tells each once.
+    pub fn note_error(&self, errno: Errno) {
+        let lasts = !matches!(errno, Errno::AGAIN | Errno::INTR | Errno::PIPE | Errno::CONNRESET);
+        if lasts && let Ok(number) = u16::try_from(errno.raw_os_error()) {
+            self.local.kernel_error.store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// The bytes of a call of the library on the kernel's socket, none if it failed.
+    pub fn noting(&self, result: Result<usize, Errno>) -> usize {
+        result.inspect_err(|errno| self.note_error(*errno)).unwrap_or(0)
+    }
+
+    /// The error of a connection that broke: that of the kernel, if it told the library a better
+    /// one than a reset.
+    pub fn error_of_reset(&self) -> Errno {
+        match self.local.kernel_error.load(Ordering::Relaxed) {
+            0 => Errno::CONNRESET,
+            number => Errno::from_raw_os_error(number.into()),
+        }
+    }
+
+    /// The error the first time, then an end.
     fn report_reset(&self) -> Attempt {
         let former = self.shared.flags.fetch_or(flag::RESET_REPORTED, Ordering::Relaxed);
         if former & flag::RESET_REPORTED == 0 {
-            Attempt::Failed(Errno::CONNRESET)
+            Attempt::Failed(self.error_of_reset())
         } else {
             Attempt::End
         }

@@ -245,8 +245,11 @@ impl Connection {
     ) -> Attempt {
         match receiving.after_end_of_tcp() {
             after @ (Empty::LookAgain | Empty::Wait) => {
-                if matches!(end, Attempt::Failed(_)) && is_far(receiving.lane) {
+                if let Attempt::Failed(errno) = end
+                    && is_far(receiving.lane)
+                {
                     // The kernel tells it once, and no wakeup made it.
+                    self.note_error(errno);
                     self.set(flag::RESET_TAKEN, true);
                 }
                 self.note_wakeup(waits::Wakeup::End);
@@ -478,7 +481,10 @@ impl Connection {
             Some(bell) => {
                 let limit = timeout_ms(fd, Timeout::Recv).map(|most| time_left_ms(most, deadline));
                 let slice = self.bounds_sleep(limit);
-                let seen = waits::poll_with_bell(fd, self.wakes_by_kernel(fd), bell, slice);
+                let events = self.wakes_by_kernel(fd);
+                let Some(asleep) = self.falls_asleep() else { return waits::Wakeup::Woken };
+                let seen = waits::poll_with_bell(fd, events, (bell, &asleep), slice);
+                drop(asleep);
                 match seen {
                     Ok(seen) if seen.is_empty() && limit == Some(0) => waits::Wakeup::Nothing,
                     Ok(seen) => {

@@ -352,7 +352,9 @@ impl Connection {
             if let Some(bell) = bell
                 && self.sending().is_some_and(|sending| sending.state.must_be_alone())
             {
-                waits::poll_with_bell(fd, PollFlags::empty(), bell, Some(LOOK_AGAIN_MS))?;
+                let Some(asleep) = self.falls_asleep() else { return Ok(()) };
+                let both = (bell, &asleep);
+                waits::poll_with_bell(fd, PollFlags::empty(), both, Some(LOOK_AGAIN_MS))?;
                 return Ok(());
             }
             let wait = limit_ms.unwrap_or(i64::from(i32::MAX));
@@ -383,8 +385,10 @@ impl Connection {
                 // Data that the program does not read do not end a wait for room.
                 wakes.remove(PollFlags::IN);
             }
-            let seen = waits::poll_with_bell(fd, wakes, bell, Some(slice))?;
-            self.note_poll(seen);
+            let Some(asleep) = self.falls_asleep() else { return Ok(()) };
+            let seen = waits::poll_with_bell(fd, wakes, (bell, &asleep), Some(slice));
+            drop(asleep);
+            self.note_poll(seen?);
             return Ok(());
         }
         let data_waits = self.receiving().is_some_and(|receiving| {

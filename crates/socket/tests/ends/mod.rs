@@ -52,7 +52,10 @@ impl Network {
         let carriers = [0, 1].map(|node| {
             let endpoint = world.transport(NodeId(node), 1000).open(&options);
             let lanes_max = u32::try_from(count).expect("a few lanes");
-            Carrier::new(endpoint.expect("a new world has room"), Settings { layout, lanes_max })
+            Carrier::new(
+                endpoint.expect("a new world has room"),
+                Settings { layout, lanes_max, ..Settings::default() },
+            )
         });
         let address = carriers[1].with_endpoint(|endpoint| endpoint.address());
         let peer = carriers[0].with_endpoint(|endpoint| endpoint.connect_within(address, PATIENCE));

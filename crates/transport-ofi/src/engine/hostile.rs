@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use weft_fabric::{
     Access, Audience, Capabilities, DownReason, EndpointAddress, Event, LocalRange, MessageHeader,
-    NodeId, Peer, RemoteKey, Vpid,
+    NodeId, OperationError, Peer, RemoteKey, SignalChange, Source, Target, Vpid,
 };
 use weft_libfabric::Report;
 
+use super::operations::{Reply, Wanted};
 use super::{CLOCK_EVERY, Engine};
 use crate::directory::Introduction;
 use crate::nic::Nic;
-use crate::packet::{Answer, Body, Credits, Greeting, Label, Packet, Request};
+use crate::packet::{Answer, Body, Credits, Greeting, Label, Packet, Range, Request, Short};
 use crate::seeded::{SeededNet, SeededNic, Settings};
 use crate::transport::Cards;
 
@@ -30,6 +31,8 @@ struct Scene {
     room: usize,
     /// The number of the last packet.
     sequence: u32,
+    /// How much of the victim it says that it has handled.
+    handled: u32,
     /// The victim's handle.
     peer: u32,
     downs: Vec<DownReason>,
@@ -54,8 +57,19 @@ impl Scene {
         let peer = victim.introduce(&introduction).expect("a fresh endpoint");
         let label = Label::default();
         let (downs, messages) = (Vec::new(), 0);
-        let mut scene =
-            Self { net, victim, nic, to, label, room: 0, sequence: 0, peer, downs, messages };
+        let mut scene = Self {
+            net,
+            victim,
+            nic,
+            to,
+            label,
+            room: 0,
+            sequence: 0,
+            handled: 0,
+            peer,
+            downs,
+            messages,
+        };
         let greeting = scene.turn().into_iter().find_map(|bytes| match Packet::parse(&bytes) {
             Ok(Packet { body: Body::Greeting(greeting), .. }) => Some(greeting),
             _ => None,
@@ -104,7 +118,8 @@ impl Scene {
         if !matches!(body, Body::Greeting(_)) {
             self.sequence += 1;
         }
-        let bytes = Packet { label: self.label, credits, sequence: self.sequence, body }.emit();
+        let (label, sequence, handled) = (self.label, self.sequence, self.handled);
+        let bytes = Packet { label, credits, sequence, handled, body }.emit();
         self.nic.send(self.to, bytes.as_slice()).expect("the network has room");
     }
 
@@ -311,6 +326,120 @@ fn a_key_that_is_not_for_the_peer_serves_it_nothing() {
     scene.say(Body::Void(RemoteKey(9)));
     scene.turn();
     assert!(scene.downs.is_empty());
+}
+
+#[test]
+fn saying_to_have_handled_more_than_was_sent_is_misbehaviour() {
+    for handled in [1, 1000, u32::MAX / 2] {
+        let mut scene = Scene::new();
+        scene.greet();
+        scene.handled = handled;
+        scene.say(Body::Credit(false));
+        scene.ends_misbehaved();
+    }
+}
+
+fn short(number: u64, key: RemoteKey, offset: u64, bytes: &[u8]) -> Body<'_> {
+    let (signal, notify) = (Some((0, SignalChange::Add(1))), Some((1, 2, 3)));
+    let target = Target { key, offset };
+    Body::Short(Short { number, is_immediate: false, target, signal, notify, bytes })
+}
+
+#[test]
+fn a_short_put_that_may_not_be_writes_nothing_and_is_answered() {
+    let mut scene = Scene::new();
+    scene.greet();
+    let region = scene.victim.register(64).expect("memory");
+    let whole = LocalRange::whole(&region);
+    let all = Access::READ | Access::WRITE | Access::ATOMIC;
+    let good = scene.victim.grant(whole, Audience::Partition, all).expect("a grant");
+    let whole = LocalRange::whole(&region);
+    let readable = scene.victim.grant(whole, Audience::Partition, Access::READ).expect("a grant");
+    for (key, offset) in [(good.0, 60), (good.0, u64::MAX), (readable.0, 8), (7, 8)] {
+        scene.say(short(5, RemoteKey(key), offset, b"sixteen of bytes"));
+        let got = scene.turn();
+        let answers = got.iter().filter_map(|bytes| Packet::parse(bytes).ok());
+        let refused = |packet: Packet<'_>| matches!(packet.body, Body::Response(5, Err(_)));
+        assert!(answers.into_iter().any(refused), "{key} {offset}");
+    }
+    let mut bytes = [1; 64];
+    region.read(0, &mut bytes).expect("its own memory");
+    assert_eq!(bytes, [0; 64]);
+    scene.say(short(6, RemoteKey(good.0), 8, b"sixteen of bytes"));
+    let got = scene.turn();
+    assert!(got.iter().all(|bytes| !matches!(
+        Packet::parse(bytes).map(|packet| packet.body),
+        Ok(Body::Response(..))
+    )));
+    region.read(0, &mut bytes).expect("its own memory");
+    assert_eq!((&bytes[..8], &bytes[8..24]), (&1_u64.to_le_bytes()[..], &b"sixteen of bytes"[..]));
+    assert!(scene.downs.is_empty());
+}
+
+/// A quiet put of the victim is one packet from the second use of its key on. The peer confirms it
+/// with whatever it says next, or refuses it.
+#[test]
+fn a_quiet_put_is_one_packet_and_ends_with_the_word_of_its_peer() {
+    let mut scene = Scene::new();
+    scene.greet();
+    let key = RemoteKey(77);
+    let region = scene.victim.register(64).expect("memory");
+    let known = Range {
+        spot: weft_libfabric::Spot { address: 0, key: 0 },
+        skew: 0,
+        length: 64,
+        access: Access::WRITE,
+    };
+    assert_eq!(scene.victim.resolve(Peer(scene.peer), key, 1), Ok(weft_fabric::Issued::Pending));
+    let got = scene.turn();
+    let asked = got.iter().find_map(|bytes| match Packet::parse(bytes).map(|it| it.body) {
+        Ok(Body::Request(number, Request::Resolve(_))) => Some(number),
+        _ => None,
+    });
+    scene.say(Body::Response(asked.expect("it asks"), Ok(Answer::Range(known))));
+    scene.turn();
+    drop(region);
+    let put = |scene: &mut Scene, context| {
+        let source = Source::Bytes(&[9; 16]);
+        let wanted = Wanted::Put(vec![(source, Target { key, offset: 8 })], None);
+        let asked = weft_fabric::Operation::new(context).quiet();
+        let number = scene.victim.issue(Peer(scene.peer), wanted, asked, Reply::Event);
+        number.expect("room");
+        scene.turn_taking(0)
+    };
+    let packets = put(&mut scene, 5);
+    assert_eq!(packets.len(), 1);
+    let Ok(Body::Short(first)) = Packet::parse(&packets[0]).map(|packet| packet.body) else {
+        panic!("not a short put");
+    };
+    assert_eq!((first.bytes, first.signal, first.notify), (&[9; 16][..], None, None));
+    assert_eq!(scene.victim.places, 1);
+    scene.handled = 1;
+    scene.say(Body::Credit(false));
+    scene.turn();
+    assert_eq!((scene.victim.places, scene.victim.has_events()), (0, false));
+    let packets = put(&mut scene, 6);
+    let Ok(Body::Short(second)) = Packet::parse(&packets[0]).map(|packet| packet.body) else {
+        panic!("not a short put");
+    };
+    scene.handled = 2;
+    scene.say(Body::Response(second.number, Err(OperationError::InvalidKey)));
+    scene.turn_taking(0);
+    let told = scene.victim.take().expect("an error");
+    let Event::Completion(ended) = told.as_event() else { panic!("not an end") };
+    assert_eq!((ended.context, ended.result), (6, Err(OperationError::InvalidKey)));
+    assert_eq!(scene.victim.places, 0);
+    // Those that the peer has not handled end with it.
+    put(&mut scene, 7);
+    scene.say(Body::Farewell(DownReason::Ended));
+    scene.turn_taking(0);
+    let mut ends = Vec::new();
+    while let Some(queued) = scene.victim.take() {
+        if let Event::Completion(ended) = queued.as_event() {
+            ends.push((ended.context, ended.result));
+        }
+    }
+    assert_eq!(ends, [(7, Err(OperationError::PeerDown))]);
 }
 
 /// Messages that came by a former pair and wait are counted in the next one's greeting, and

@@ -36,6 +36,7 @@ mod peers;
 mod rights;
 mod sending;
 mod serve;
+mod short;
 
 pub(crate) use events::Queued;
 pub(crate) use operations::{Into, Reply, Wanted};
@@ -355,7 +356,11 @@ impl<N: Nic> Engine<N> {
         }
         // The room of a request is returned when its answer leaves.
         let is_counted = uses_room(&packet.body);
-        let at_once = is_parting || !matches!(packet.body, Body::Request(..) | Body::Void(_));
+        let answered = matches!(packet.body, Body::Request(..) | Body::Void(_) | Body::Short(_));
+        let at_once = is_parting || !answered;
+        if is_numbered(&packet.body) {
+            pair.receiving.handled = pair.receiving.handled.wrapping_add(1);
+        }
         if is_counted {
             pair.receiving.packets -= 1;
             pair.receiving.owed_packets += usize::from(at_once);
@@ -368,7 +373,11 @@ impl<N: Nic> Engine<N> {
         match packet.body {
             Body::Farewell(reason) => self.farewell_came(handle, reason),
             _ if is_parting => {}
-            body => self.handle(handle, body),
+            body => {
+                self.handle(handle, body);
+                // Behind the body, which may refuse a short put.
+                self.confirm_by(handle, packet.handled);
+            }
         }
     }
 
@@ -379,11 +388,18 @@ impl<N: Nic> Engine<N> {
                 self.deliver(handle, header, group, payload);
             }
             Body::Told(told) => self.deliver_notification(handle, told),
+            Body::Short(short) => {
+                if self.serve_short(handle, &short)
+                    && let Some(pair) = self.pair_mut(handle)
+                {
+                    pair.receiving.owed_packets += 1;
+                }
+            }
             Body::Request(number, request) => self.serve(handle, number, request),
             Body::Response(number, result) => self.answered(handle, number, result),
             Body::Void(key) => self.key_is_void(handle, key),
             Body::Released(key) => self.key_is_released(handle, key),
-            Body::Credit(_) | Body::Greeting(_) | Body::Farewell(_) => {}
+            Body::Never | Body::Credit(_) | Body::Greeting(_) | Body::Farewell(_) => {}
             Body::Ping => pair.sending.pong = true,
         }
     }
@@ -461,11 +477,18 @@ fn arrived_of(report: Report<'_>) -> Arrived {
     }
 }
 
+/// Whether a packet is counted among what was handled: it came by the outbox.
+const fn is_numbered(body: &Body<'_>) -> bool {
+    matches!(body, Body::Message { .. } | Body::Told(_) | Body::Short(_) | Body::Never)
+}
+
 /// Whether a packet takes a buffer that its sender was given.
 fn uses_room(body: &Body<'_>) -> bool {
     match body {
         Body::Message { .. }
         | Body::Told(_)
+        | Body::Short(_)
+        | Body::Never
         | Body::Request(..)
         | Body::Void(_)
         | Body::Released(_)

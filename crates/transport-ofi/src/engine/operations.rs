@@ -1,7 +1,8 @@
 //! Operations at their initiator, from the call to the end.
 //!
 //! A put or a get moves its bytes by writes and reads of the card, once the keys that it names are
-//! known. Everything else, and the signal of a put, is a request that the target answers.
+//! known. Everything else, and the signal of a put, is a request that the target answers. A put of
+//! few bytes may be one packet ([`super::short`]).
 
 use std::collections::VecDeque;
 
@@ -12,7 +13,8 @@ use weft_fabric::{
 use weft_libfabric::{Error, Refused, Registration, Spot};
 
 use super::bounce::Kept;
-use super::pair::{Held, Known, Out};
+use super::pair::{Fence, Held, Known, Out};
+use super::short::is_aligned;
 use super::{Engine, Queued};
 use crate::nic::Nic;
 use crate::packet::{Answer, Range, Request, Told};
@@ -251,6 +253,9 @@ impl<N: Nic> Engine<N> {
             asked.notify.check(command)?;
         }
         wanted.check_local()?;
+        if let Some(short) = self.short_of(to.0, &wanted, asked, reply) {
+            return self.issue_short(to.0, short);
+        }
         if reply == Reply::Event && self.places >= self.capabilities.operations_max {
             self.starved.insert(to.0);
             return Err(OperationError::WouldBlock);
@@ -282,6 +287,10 @@ impl<N: Nic> Engine<N> {
         let later = notifies.then(|| Out::Later(number, operation.told()));
         self.operations.insert(number, operation);
         let Some(pair) = self.pair_mut(to.0) else { return Err(OperationError::PeerDown) };
+        if pair.order.held.is_empty() && pair.order.behind > pair.order.confirmed {
+            let called = pair.order.behind;
+            pair.order.held.push_back(Held::Order(Fence { operation: number, called }));
+        }
         pair.order.open.insert(number);
         let waits = !pair.order.held.is_empty();
         if waits {
@@ -446,7 +455,7 @@ impl<N: Nic> Engine<N> {
             let range = known(signal.target)?;
             let offset = signal.target.offset;
             check(&range, command, signal.change.access(), offset, 8)?;
-            if !offset.wrapping_add(range.skew.into()).is_multiple_of(8) {
+            if !is_aligned(&range, offset) {
                 return Err(OperationError::Misaligned { offset, alignment: 8 });
             }
         }
@@ -549,6 +558,10 @@ impl<N: Nic> Engine<N> {
         number: u64,
         result: Result<Answer, OperationError>,
     ) {
+        let result = match result {
+            Err(error) if self.refuse_short(handle, number, &error) => return,
+            result => result,
+        };
         let asked = self.operations.get(&number);
         let asked = asked.filter(|operation| operation.peer == handle && operation.touched);
         let Some(asked) = asked.filter(|operation| operation.stage == Stage::Asking) else {
@@ -557,9 +570,9 @@ impl<N: Nic> Engine<N> {
         let (sent_after, reply) = (asked.sent_after, asked.reply);
         if let Some(pair) = self.pair_mut(handle) {
             pair.sending.asked -= 1;
-            pair.order.confirmed = pair.order.confirmed.max(sent_after);
             self.dirty.insert(handle);
         }
+        self.confirm(handle, sent_after);
         match (reply, result) {
             (Reply::Key(key), result) => {
                 self.operations.remove(&number);
@@ -688,6 +701,7 @@ impl<N: Nic> Engine<N> {
         for number in numbers {
             self.end(number, Err(OperationError::PeerDown));
         }
+        self.end_short_puts(handle);
         let Some(pair) = self.pair_mut(handle) else { return };
         let mut calls = Vec::new();
         for (_, known) in std::mem::take(&mut pair.keys) {
@@ -768,7 +782,7 @@ impl Operation {
 }
 
 /// Checks a range of a peer against what its owner told.
-fn check(
+pub(super) fn check(
     range: &Range,
     command: Command,
     needed: weft_fabric::Access,

@@ -11,11 +11,16 @@ use crate::packet::Request;
 impl<N: Nic> Engine<N> {
     /// Later calls take effect after all that was called for before.
     pub(crate) fn order(&mut self, to: Peer) -> Result<(), OperationError> {
-        let pair = self.pair(to).map(|pair| (pair.is_idle(), pair.order.called));
-        let (is_idle, called) = pair.map_err(|error| self.count_refusal(error))?;
-        let point = Fence { operation: self.next_number + 1, called };
+        let is_idle = self.pair(to).map(|pair| pair.is_idle());
+        let is_idle = is_idle.map_err(|error| self.count_refusal(error))?;
+        let operation = self.next_number + 1;
         if let Some(pair) = self.pair_mut(to.0).filter(|_| !is_idle) {
-            pair.order.held.push_back(Held::Order(point));
+            let called = pair.order.called;
+            if pair.order.open.is_empty() && pair.order.held.is_empty() {
+                pair.order.behind = called;
+            } else {
+                pair.order.held.push_back(Held::Order(Fence { operation, called }));
+            }
         }
         Ok(())
     }
@@ -56,6 +61,24 @@ impl<N: Nic> Engine<N> {
                     Held::Out(out) => pair.sending.outbox.push_back(out),
                 }
                 continue;
+            }
+            if let Some(point) = order.filter(|point| pair.are_operations_over(*point)) {
+                // Messages and their like come behind all that left before, and need no word of
+                // the peer.
+                match pair.order.held.get(1) {
+                    Some(Held::Out(_)) => {
+                        if let Some(Held::Out(out)) = pair.order.held.remove(1) {
+                            pair.sending.outbox.push_back(out);
+                        }
+                        continue;
+                    }
+                    None => {
+                        pair.order.behind = point.called;
+                        pair.order.held.clear();
+                        continue;
+                    }
+                    Some(Held::Order(_) | Held::Operation(_)) => {}
+                }
             }
             let waits = pair.order.fences.iter().copied().chain(order);
             let asks = waits.into_iter().any(|point| pair.is_over(point));

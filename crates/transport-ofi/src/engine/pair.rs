@@ -1,20 +1,23 @@
 //! One pair of endpoints, as one end has it: what waits to be sent, and who may send how much.
 //!
 //! # Invariants
-//! - Messages and notifications leave in the order of their calls. A notification of an operation
-//!   keeps its place in that order until the operation is over.
+//! - Messages, notifications and short puts leave in the order of their calls, and the peer handles
+//!   them so. A notification of an operation keeps its place until the operation is over.
 //! - What comes behind an order waits until everything before it is over.
 //! - A packet that needs room at the peer leaves only when the peer has a buffer for it. A response
-//!   needs none: its asker has kept one. A return of packets needs none either: the peer has to
-//!   send half of what it may before the next one.
+//!   needs none: its asker has kept one, also for each short put until the peer has handled it. A
+//!   return of packets needs none either: the peer has to send half of what it may before the next.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use weft_fabric::{DownReason, EndpointAddress, Group, MessageHeader, OperationError, RemoteKey};
+use weft_fabric::{
+    DownReason, EndpointAddress, Group, MessageHeader, OperationError, RemoteKey, SignalChange,
+    Target,
+};
 use weft_libfabric::Peer as NicPeer;
 
-use crate::packet::{Answer, Body, Credits, Label, Range, Told};
+use crate::packet::{Answer, Body, Credits, Label, Range, Short, Told};
 
 /// Buffers of a pair for packets that need no room: a greeting, a farewell, returns and answers to
 /// pings.
@@ -93,7 +96,7 @@ pub(super) struct Sending {
     pub sequence: u32,
     /// Packets that the peer has buffers for.
     pub room: usize,
-    /// Messages and notifications, in order.
+    /// Messages, notifications and short puts, in order.
     pub outbox: VecDeque<Out>,
     /// Operations whose requests wait, by number.
     pub asks: VecDeque<u64>,
@@ -101,7 +104,7 @@ pub(super) struct Sending {
     pub asked: usize,
     /// Requests that may be without a response.
     pub asked_max: usize,
-    pub answers: VecDeque<(u64, Result<Answer, OperationError>)>,
+    pub answers: VecDeque<Response>,
     /// Keys to announce as void, and keys that are released.
     pub rights: VecDeque<Body<'static>>,
     /// The farewell that leaves last, or has left.
@@ -135,7 +138,55 @@ pub(super) enum Farewell {
     Left,
 }
 
-/// A message or a notification that waits.
+/// An answer that waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Response {
+    pub number: u64,
+    pub result: Result<Answer, OperationError>,
+    /// It refuses the short put with this place among what was handled.
+    pub short: Option<u32>,
+}
+
+/// A short put of this end.
+#[derive(Debug)]
+pub(super) struct ShortPut {
+    pub number: u64,
+    pub is_immediate: bool,
+    pub target: Target,
+    pub signal: Option<(u64, SignalChange)>,
+    /// The class and the immediate value of its notification.
+    pub notify: Option<(u8, u64)>,
+    /// The caller's.
+    pub context: u64,
+    pub bytes: Vec<u8>,
+}
+
+impl ShortPut {
+    pub fn packet(&self) -> Short<'_> {
+        let notify = self.notify.map(|(class, immediate)| (class, self.context, immediate));
+        let Self { number, is_immediate, target, signal, .. } = *self;
+        Short { number, is_immediate, target, signal, notify, bytes: &self.bytes }
+    }
+
+    /// What is remembered of it when it has left, as the one with this place.
+    pub fn flying(&self, place: u64) -> Flying {
+        let (length, notifies) = (self.bytes.len() as u64, self.notify.is_some());
+        Flying { place, number: self.number, context: self.context, length, notifies }
+    }
+}
+
+/// A short put that has left, until the peer has handled it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flying {
+    /// Its place among all that left: see [`Order::gone`].
+    pub place: u64,
+    pub number: u64,
+    pub context: u64,
+    pub length: u64,
+    pub notifies: bool,
+}
+
+/// A message, a notification or a short put that waits.
 #[derive(Debug)]
 pub(super) enum Out {
     Message {
@@ -146,6 +197,7 @@ pub(super) enum Out {
     Told(Told),
     /// The notification of an operation that is not over.
     Later(u64, Told),
+    Short(Box<ShortPut>),
     /// The place of a notification that will not come.
     Never,
 }
@@ -158,6 +210,8 @@ pub(super) struct Receiving {
     pub responses_max: usize,
     /// The number of the last packet that has come.
     pub sequence: u32,
+    /// Messages, notifications and short puts that were handled, the low half of the number.
+    pub handled: u32,
     /// Packets that the peer may send before some are returned.
     pub packets: usize,
     /// Messages and notifications that the peer may send.
@@ -179,12 +233,17 @@ pub(super) struct Order {
     /// Calls that wait behind an order.
     pub held: VecDeque<Held>,
     pub fences: Vec<Fence>,
-    /// Messages and notifications that were called for.
+    /// Messages, notifications and short puts that were called for.
     pub called: u64,
-    /// Those of them that have left, or will not.
+    /// Those of them that have left.
     pub gone: u64,
     /// Those of them that the peer has handled, as far as it is known.
     pub confirmed: u64,
+    /// Operations wait until the peer has handled so many of them, which an order demands. Further
+    /// messages and their like keep behind those by themselves.
+    pub behind: u64,
+    /// Short puts that the peer has not handled, as far as it is known.
+    pub flying: VecDeque<Flying>,
     /// A flush is under way.
     pub flushing: bool,
 }
@@ -208,7 +267,7 @@ pub(super) struct Fence {
 }
 
 impl Pair {
-    /// Adds a message or notification behind what was called before.
+    /// Adds a message, a notification or a short put behind what was called before.
     pub fn post(&mut self, out: Out) {
         self.order.called += 1;
         if self.order.held.is_empty() {
@@ -280,16 +339,46 @@ impl Pair {
         self.receiving.owed_messages + self.receiving.owed_notifications > 0
     }
 
+    /// Whether a short put may leave. A response buffer is kept for each until the peer has handled
+    /// it, and one more for the question whether it has.
+    pub fn may_fly(&self) -> bool {
+        self.sending.asked + self.order.flying.len() + 1 < self.sending.asked_max
+    }
+
     /// Whether nothing that was called for is on its way or waits.
     pub fn is_idle(&self) -> bool {
         let order = &self.order;
         order.open.is_empty() && order.held.is_empty() && order.confirmed == order.called
     }
 
+    /// Whether the operations before the point are over.
+    pub fn are_operations_over(&self, point: Fence) -> bool {
+        self.order.open.first().is_none_or(|first| *first >= point.operation)
+    }
+
     /// Whether everything before the point is over at this end. The peer's word that it has
     /// handled the messages may be missing.
     pub fn is_over(&self, point: Fence) -> bool {
-        let first = self.order.open.first();
-        first.is_none_or(|first| *first >= point.operation) && self.order.gone >= point.called
+        self.are_operations_over(point) && self.order.gone >= point.called
+    }
+
+    /// The number for the head of the next packet of what was handled. A short put that was refused
+    /// is not among them before its answer has left.
+    pub fn handled(&self) -> u32 {
+        let refused = self.sending.answers.iter().find_map(|answer| answer.short);
+        refused.map_or(self.receiving.handled, |place| place.wrapping_sub(1))
+    }
+
+    /// The number in full of what the peer has handled, from the head of a packet. `None` if that
+    /// is more than has left.
+    pub fn confirmed_by(&self, handled: u32) -> Option<u64> {
+        let low = u32::try_from(self.order.confirmed & u64::from(u32::MAX)).unwrap_or(0);
+        let ahead = handled.wrapping_sub(low);
+        // Behind an answer that has said more already.
+        if ahead > u32::MAX / 2 {
+            return Some(self.order.confirmed);
+        }
+        let confirmed = self.order.confirmed + u64::from(ahead);
+        (confirmed <= self.order.gone).then_some(confirmed)
     }
 }

@@ -3,10 +3,11 @@
 use weft_fabric::{DownReason, Peer, Register};
 use weft_libfabric::Refused;
 
+use super::operations::Reply;
 use super::pair::{Farewell, Life, Out, Pair};
 use super::{Engine, Queued};
 use crate::nic::Nic;
-use crate::packet::{Body, Greeting, Label, Packet};
+use crate::packet::{Body, Greeting, Label, Packet, Request};
 
 /// The fate of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,13 +85,14 @@ impl<N: Nic> Engine<N> {
     /// Sends one packet. The inner `None` says that there is none that can leave.
     fn send_next(&mut self, handle: u32) -> Option<Option<Sent>> {
         let pair = self.pair_mut(handle)?;
-        if let Some((number, result)) = pair.sending.answers.pop_front() {
-            let sent = self.transmit(handle, Body::Response(number, result.clone()))?;
+        if let Some(answer) = pair.sending.answers.pop_front() {
+            let body = Body::Response(answer.number, answer.result.clone());
+            let sent = self.transmit(handle, body)?;
             let pair = self.pair_mut(handle)?;
             if sent == Sent::Yes {
                 pair.receiving.owed_packets += 1;
             } else {
-                pair.sending.answers.push_front((number, result));
+                pair.sending.answers.push_front(answer);
             }
             return Some(Some(sent));
         }
@@ -109,14 +111,26 @@ impl<N: Nic> Engine<N> {
                 }
                 return Some(Some(sent));
             }
-            if !matches!(pair.sending.outbox.front(), None | Some(Out::Later(..))) {
+            let waits = match pair.sending.outbox.front() {
+                None | Some(Out::Later(..)) => true,
+                Some(Out::Short(_)) => !pair.may_fly(),
+                Some(Out::Message { .. } | Out::Told(_) | Out::Never) => false,
+            };
+            if !waits {
                 return self.send_front(handle).map(Some);
             }
-            let asks_now = pair.sending.asked < pair.sending.asked_max;
+            if let Some(Out::Short(_)) = pair.sending.outbox.front()
+                && !std::mem::replace(&mut pair.order.flushing, true)
+            {
+                self.ask(handle, Request::Flush, Reply::Flush);
+            }
+            let pair = self.pair_mut(handle)?;
+            let asks_now = pair.sending.asked + pair.order.flying.len() < pair.sending.asked_max;
             if asks_now && let Some(number) = pair.sending.asks.pop_front() {
                 return self.send_request(handle, number).map(Some);
             }
         }
+        let pair = self.pair_mut(handle)?;
         if pair.sending.outbox.is_empty()
             && let Farewell::Waits(reason) = pair.sending.farewell
             && !self.is_moving(handle)
@@ -135,7 +149,7 @@ impl<N: Nic> Engine<N> {
         Some(None)
     }
 
-    /// Sends the first message or notification.
+    /// Sends the first message, notification or short put.
     fn send_front(&mut self, handle: u32) -> Option<Sent> {
         let out = self.pair_mut(handle)?.sending.outbox.pop_front()?;
         let sent = match &out {
@@ -144,18 +158,23 @@ impl<N: Nic> Engine<N> {
                 self.transmit(handle, Body::Message { header, group, payload })?
             }
             Out::Told(told) => self.transmit(handle, Body::Told(*told))?,
-            Out::Never => {
-                self.pair_mut(handle)?.order.gone += 1;
-                self.dirty.insert(handle);
-                return Some(Sent::Yes);
-            }
+            Out::Short(short) => self.transmit(handle, Body::Short(short.packet()))?,
+            Out::Never => self.transmit(handle, Body::Never)?,
             Out::Later(..) => return Some(Sent::Yes),
         };
         let pair = self.pair_mut(handle)?;
         if sent == Sent::Yes {
             pair.sending.room -= 1;
             pair.order.gone += 1;
-            if matches!(out, Out::Told(_)) {
+            let notifies = match &out {
+                Out::Told(_) => true,
+                Out::Short(short) => {
+                    pair.order.flying.push_back(short.flying(pair.order.gone));
+                    short.notify.is_some()
+                }
+                _ => false,
+            };
+            if notifies {
                 self.count(Register::NotificationsSent, 1);
             }
             // An order or a fence may have waited for it.
@@ -226,7 +245,8 @@ impl<N: Nic> Engine<N> {
         let label = pair.theirs.unwrap_or(Label { number: u32::MAX, check: 0 });
         let is_counted = !matches!(body, Body::Greeting(_));
         let sequence = pair.sending.sequence.wrapping_add(1);
-        let bytes = Packet { label, credits, sequence, body }.emit();
+        let handled = pair.handled();
+        let bytes = Packet { label, credits, sequence, handled, body }.emit();
         Some(match self.nic.send(pair.to, bytes.as_slice()) {
             Ok(()) => {
                 if is_counted {

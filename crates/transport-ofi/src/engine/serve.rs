@@ -2,12 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
-use weft_fabric::{Access, Atomic, Command, LockRequest, OperationError, Register, Target, Width};
+use weft_fabric::{
+    Access, Atomic, Command, LockRequest, OperationError, Register, SignalChange, Target, Width,
+};
 use weft_memory::{CopyMode, Memory, Segment};
 
 use super::Engine;
+use super::pair::Response;
 use crate::nic::Nic;
-use crate::packet::{Answer, Request};
+use crate::packet::{Answer, Request, Short};
 
 /// A word of a granted range.
 struct Word {
@@ -44,9 +47,53 @@ impl<N: Nic> Engine<N> {
         result: Result<Answer, OperationError>,
     ) {
         if let Some(pair) = self.pair_mut(handle) {
-            pair.sending.answers.push_back((number, result));
+            pair.sending.answers.push_back(Response { number, result, short: None });
             self.dirty.insert(handle);
         }
+    }
+
+    /// A short put of a peer has come. False if it is refused: then its room is returned with the
+    /// answer.
+    pub(super) fn serve_short(&mut self, handle: u32, short: &Short<'_>) -> bool {
+        match self.store_short(handle, short) {
+            Ok(()) => {
+                if let Some(told) = short.told() {
+                    self.deliver_notification(handle, told);
+                }
+                true
+            }
+            Err(error) => {
+                if let Some(pair) = self.pair_mut(handle) {
+                    let (number, place) = (short.number, pair.receiving.handled);
+                    let result = Err(error);
+                    pair.sending.answers.push_back(Response { number, result, short: Some(place) });
+                    self.dirty.insert(handle);
+                }
+                false
+            }
+        }
+    }
+
+    /// Writes the bytes of a short put, and changes its word behind them. Nothing is written if any
+    /// of it is refused.
+    fn store_short(&self, handle: u32, short: &Short<'_>) -> Result<(), OperationError> {
+        let needed = (short.command(), Access::WRITE);
+        let length = short.bytes.len() as u64;
+        let place = self.place(handle, needed, short.target, length, 1)?;
+        let word = match short.signal() {
+            Some(signal) => {
+                let needed = (Command::Put, signal.change.access());
+                Some((self.word(handle, needed, signal.target, 8)?, signal.change))
+            }
+            None => None,
+        };
+        place.writing(short.bytes.len(), |segment| {
+            segment.write(place.place, short.bytes, CopyMode::Plain);
+        });
+        if let Some((word, change)) = word {
+            signal_word(&word, change);
+        }
+        Ok(())
     }
 
     fn serve_value(&mut self, handle: u32, request: Request) -> Result<u64, OperationError> {
@@ -61,12 +108,10 @@ impl<N: Nic> Engine<N> {
                 Ok(atomic.result(change(&word, atomic)))
             }
             Request::Signal(target, signal) => {
-                let word = self.word(handle, (Command::Put, signal.access()), target, 8)?;
-                word.writing(8, |segment| {
-                    let new = |old| Some(signal.apply(old));
-                    let cell = segment.word64(word.place);
-                    let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, new);
-                });
+                signal_word(
+                    &self.word(handle, (Command::Put, signal.access()), target, 8)?,
+                    signal,
+                );
                 Ok(0)
             }
             Request::Store { target, value, length, is_word } => {
@@ -182,6 +227,15 @@ fn change(word: &Word, atomic: Atomic) -> u64 {
             })
         }
     }
+}
+
+/// Changes the word of a put with a signal.
+fn signal_word(word: &Word, change: SignalChange) {
+    word.writing(8, |segment| {
+        let new = |old| Some(change.apply(old));
+        let cell = segment.word64(word.place);
+        let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, new);
+    });
 }
 
 fn store(word: &Word, value: u64, bytes: &[u8], is_word: bool) {

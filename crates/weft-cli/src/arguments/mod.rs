@@ -5,6 +5,7 @@ pub mod network;
 mod oshmem;
 
 use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::builder::RangedI64ValueParser;
@@ -210,6 +211,9 @@ pub enum Command {
         #[arg(value_name = "PREFIX")]
         prefix: PathBuf,
     },
+    /// Measures the way to another host, for the daemon
+    #[command(subcommand, hide = true)]
+    Measure(MeasureCommand),
     /// Writes the manual pages into a directory
     #[command(hide = true)]
     Man {
@@ -221,6 +225,31 @@ pub enum Command {
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
+    },
+}
+
+/// Arguments of `weft measure`, which daemons start.
+#[derive(Debug, Subcommand)]
+pub enum MeasureCommand {
+    /// Serves measurements, and prints its port
+    Serve {
+        /// The address to listen at
+        address: IpAddr,
+    },
+    /// Measures over one connection
+    Run {
+        /// The server
+        to: SocketAddr,
+        /// How long to talk before, in milliseconds
+        #[arg(long, default_value_t = 0)]
+        warm_ms: u64,
+    },
+    /// Measures TCP and the fabric in turns
+    To {
+        /// The server without weft
+        plain: SocketAddr,
+        /// The server over the fabric
+        fabric: SocketAddr,
     },
 }
 

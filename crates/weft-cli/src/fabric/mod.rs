@@ -58,7 +58,8 @@ fn nodes(arguments: &StatusArguments, configuration: &Configuration) -> anyhow::
 
 fn text(fabric: &FabricStatus) -> String {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    let mut table = Table::new(["number", "name", "address", "transport", "state", "reason"]);
+    let mut table =
+        Table::new(["number", "name", "address", "transport", "state", "way", "reason"]);
     for node in &fabric.nodes {
         table.line([
             or_dash(&node.number.map(|number| number.to_string())),
@@ -66,11 +67,17 @@ fn text(fabric: &FabricStatus) -> String {
             node.address.clone(),
             or_dash(&node.transport),
             node.state.clone(),
+            node.way.as_ref().map_or_else(|| "-".to_owned(), |way| way.way.clone()),
             node.reason.clone(),
         ]);
     }
     let mut text =
         table.section(&format!("Nodes of the fabric {:?}: {}", fabric.name, fabric.nodes.len()));
+    for node in &fabric.nodes {
+        if let (Some(number), Some(way)) = (node.number, &node.way) {
+            text += &format!("way to {number}: {}\n", way.text());
+        }
+    }
     if let Some(etcd) = &fabric.etcd {
         text += &format!("etcd: {}\n", etcd_text(etcd));
     }
@@ -110,13 +117,14 @@ mod tests {
             transport: None,
             state: "refused".to_owned(),
             reason: "the key".to_owned(),
+            way: None,
         };
         let (name, nodes) = ("f".to_owned(), vec![node]);
         let mut fabric = FabricStatus { name, number: None, nodes, etcd: None };
         let told = text(&fabric);
         let line = told.lines().last().expect("a line");
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words, ["-", "-", "10.9.0.1:7700", "-", "refused", "the", "key"], "{told}");
+        assert_eq!(words, ["-", "-", "10.9.0.1:7700", "-", "refused", "-", "the", "key"], "{told}");
         let (state, reason) = ("away".to_owned(), "no leader".to_owned());
         fabric.etcd = Some(EtcdStatus { state, reason });
         let told = text(&fabric);

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::Context;
+use weft_options::BetweenHosts;
 use weft_options::runtime_path::ControlSocket;
 
 use crate::arguments::RunArguments;
@@ -63,7 +64,11 @@ pub fn run(arguments: &RunArguments, configuration: &Configuration) -> anyhow::R
     if arguments.stats {
         let block = Block::new()?;
         command.env("WEFT_STATS", block.path());
-        return Ok(supervised(command, &path, rest, &block));
+        let ended = supervised(command, &path, rest, &block);
+        if leaves_choice(configuration) {
+            eprint!("{}", ways(&socket));
+        }
+        return Ok(ended);
     }
     let error = command.exec();
     if error.raw_os_error() == Some(ENOEXEC) {
@@ -77,8 +82,27 @@ pub fn run(arguments: &RunArguments, configuration: &Configuration) -> anyhow::R
 fn prepare(command: &mut Command, socket: &ControlSocket, configuration: &Configuration) {
     command.env("WEFT_SOCKET", &socket.path).env("WEFT_NODE", &socket.node);
     hand_on(&configuration.options, command);
+    if leaves_choice(configuration)
+        && !weftd::client::any_over_fabric(&socket.path).unwrap_or(false)
+    {
+        // Then the program pays nothing for the choice.
+        command.env("WEFT_SOCKET_BETWEEN_HOSTS", "never");
+    }
     // The preload library would warn of these again, in each process of the program.
     command.env("WEFT_WARNED", configuration.unknown_variables.join(" "));
+}
+
+/// Whether weft chooses the way to other hosts.
+fn leaves_choice(configuration: &Configuration) -> bool {
+    configuration.options.socket_between_hosts() == BetweenHosts::Auto
+}
+
+/// The ways to other hosts, as the daemon has measured them. Nothing without a daemon.
+fn ways(socket: &ControlSocket) -> String {
+    let status = weftd::client::status(&socket.path).ok();
+    let nodes = status.and_then(|status| status.fabric).map_or_else(Vec::new, |it| it.nodes);
+    let known = nodes.into_iter().filter_map(|node| Some((node.number?, node.way?)));
+    known.map(|(number, way)| format!("way to node {number}: {}\n", way.text())).collect()
 }
 
 /// Runs the program as a child, then prints what went where.

@@ -15,9 +15,12 @@ use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, Pair, TableLi
 use weft_socket::route::RECALL;
 use weft_socket::tuple::{Route, Tuple};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
-use weft_wire::control::{CONNECTION_KINDS, Control, End, InvalidMessage, Partner, split};
+use weft_wire::control::{
+    CONNECTION_KINDS, Control, End, InvalidMessage, OfferBetweenHosts, Partner, split,
+};
 
 use self::between_hosts::{Others, is_between_hosts};
+use super::ways::SharedWays;
 use super::{
     Counter, Event, Holder, Manifest, NodeEvent, Outbox, Outgoing, Peer, Placement, ProcessId,
     Question, Report, Request, Service,
@@ -69,7 +72,7 @@ struct OfferedEnd {
 
 impl Connections {
     /// A service without connections.
-    pub fn new(options: &Options) -> Self {
+    pub fn new(options: &Options, ways: SharedWays) -> Self {
         let limits = TableLimits {
             connections_max: options.daemon_connections_max(),
             user_share: options.daemon_user_share(),
@@ -81,7 +84,7 @@ impl Connections {
             peers: HashMap::new(),
             sockets: HashMap::new(),
             guesses: Guesses::default(),
-            others: Others::default(),
+            others: Others::new(ways),
             cuts: Arc::default(),
             names_users: kernel::is_in_first_user_namespace(),
             offers: 0,
@@ -102,7 +105,7 @@ impl Connections {
         self.peers.insert(from.process, from);
         match Control::parse(&request.bytes)? {
             Control::Offer { token, end, descriptor, between_hosts } => {
-                if between_hosts {
+                if between_hosts != OfferBetweenHosts::Never {
                     self.look_at_hosts(out);
                 }
                 if let Some(holder) = self.suspect(&request)
@@ -114,13 +117,20 @@ impl Connections {
                 let offerer = Offerer { process: from.process, token };
                 match offered(end, descriptor, from, request.shown) {
                     Ok(mut offered) => {
-                        if between_hosts {
+                        if between_hosts != OfferBetweenHosts::Never {
                             offered.tuple = self.others.route(from, offered.tuple);
                         }
                         if self.is_cut(offered.tuple) {
                             let reason = "no way leads to the other node of the lab at present; \
                                           the connection stays on TCP";
                             self.decline(from, token, reason.to_owned(), out);
+                            return Ok(());
+                        }
+                        if between_hosts == OfferBetweenHosts::IfFaster
+                            && self.others.is_faster_by_tcp(offered.tuple, now)
+                        {
+                            let reason = "TCP is faster to that host".to_owned();
+                            self.decline(from, token, reason, out);
                             return Ok(());
                         }
                         match self.guess(offered, from, now) {
@@ -349,7 +359,10 @@ impl Connections {
         };
         let Some(Shown::Connection { tuple, .. }) = request.shown.first() else { return None };
         let tuple = tuple_at(end, *tuple);
-        let tuple = if between_hosts { self.others.route(request.from, tuple) } else { tuple };
+        let tuple = match between_hosts {
+            OfferBetweenHosts::Never => tuple,
+            _ => self.others.route(request.from, tuple),
+        };
         self.matchmaker.waiting_for(tuple)
     }
 
@@ -544,12 +557,13 @@ mod tests {
     fn connections() -> Connections {
         let nothing: [(&str, &str); 0] = [];
         let (options, _) = Options::from_environment(nothing);
-        Connections::new(&options)
+        Connections::new(&options, SharedWays::new(Instant::now()))
     }
 
     /// An offer by a program of `user`; the socket is one of `owner`.
     fn offer_of(end: End, token: u64, user: u32, owner: u32) -> Event {
-        let control = Control::Offer { token, end, descriptor: 3, between_hosts: false };
+        let control =
+            Control::Offer { token, end, descriptor: 3, between_hosts: OfferBetweenHosts::Never };
         let pid = if end == End::Connected { 1 } else { 2 };
         let process = ProcessId(pid.into());
         let from = Peer {

@@ -9,17 +9,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weft_fabric::NodeId;
+use weft_socket::ways::{Way, Why};
 use weft_wire::control::{Control, FABRIC_KINDS, InvalidMessage, split};
 
 use self::expulsions::Expulsions;
 use self::hosts::HostsDriver;
+use super::ways::SharedWays;
 use super::{
     Event, Manifest, NodeEvent, Outbox, Outgoing, Peer, Placement, Report, Request, Service,
 };
 use crate::fabric::{Fabric, NodeState, NodeStatus, Own};
 use crate::hub::written;
 use crate::lab::Ruler;
-use crate::status::{EtcdStatus, FabricNodeStatus, FabricStatus};
+use crate::status::{EtcdStatus, FabricNodeStatus, FabricStatus, WayFigures, WayStatus};
 
 mod expulsions;
 mod hosts;
@@ -30,6 +32,7 @@ pub use expulsions::EXPELLED_WITHIN;
 pub struct FabricService {
     fabric: Option<Arc<Fabric>>,
     ruler: Option<Arc<Ruler>>,
+    ways: SharedWays,
     hosts: Option<HostsDriver>,
     /// The hosts that are up, while the own number is not known.
     up: BTreeSet<NodeId>,
@@ -38,9 +41,15 @@ pub struct FabricService {
 
 impl FabricService {
     /// The service of a daemon that knows these other hosts, and rules the links of this lab.
-    pub fn new(fabric: Option<Arc<Fabric>>, ruler: Option<Arc<Ruler>>, now: Instant) -> Self {
+    pub fn new(
+        fabric: Option<Arc<Fabric>>,
+        ruler: Option<Arc<Ruler>>,
+        ways: SharedWays,
+        now: Instant,
+    ) -> Self {
         let expulsions = Expulsions::new(now);
-        let mut service = Self { fabric, ruler, hosts: None, up: BTreeSet::new(), expulsions };
+        let mut service =
+            Self { fabric, ruler, ways, hosts: None, up: BTreeSet::new(), expulsions };
         if let Some(Own::Known(node)) = service.fabric.as_ref().map(|fabric| fabric.own()) {
             service.numbered(node, now);
         }
@@ -218,17 +227,21 @@ impl Service for FabricService {
     }
 
     fn report(&self) -> Report {
-        let fabric = self.fabric.clone();
-        Box::new(move |status| status.fabric = fabric.map(|fabric| status_of(&fabric)))
+        let (fabric, ways) = (self.fabric.clone(), self.ways.clone());
+        Box::new(move |status| status.fabric = fabric.map(|fabric| status_of(&fabric, &ways)))
     }
 }
 
-fn status_of(fabric: &Fabric) -> FabricStatus {
+fn status_of(fabric: &Fabric, ways: &SharedWays) -> FabricStatus {
     let number = match fabric.own() {
         Own::Known(node) => Some(node.0),
         Own::Joining { .. } => None,
     };
-    let nodes = fabric.nodes().into_iter().map(node_status).collect();
+    let nodes = fabric.nodes().into_iter().map(|node| {
+        let way = node.node.and_then(|node| way_status(ways, node));
+        FabricNodeStatus { way, ..node_status(node) }
+    });
+    let nodes = nodes.collect();
     let etcd = fabric.etcd().map(|state| EtcdStatus {
         state: if state.is_ok() { "up" } else { "away" }.to_owned(),
         reason: state.err().unwrap_or_default(),
@@ -251,5 +264,27 @@ fn node_status(node: NodeStatus) -> FabricNodeStatus {
         transport: transport.map(str::to_owned),
         state: state.to_owned(),
         reason,
+        way: None,
     }
+}
+
+/// The way of programs to a host, as far as it was measured.
+fn way_status(ways: &SharedWays, node: NodeId) -> Option<WayStatus> {
+    let (way, why) = ways.lock().report(node.0, ways.at(Instant::now()))?;
+    let (way, text) = (if way == Way::Tcp { "tcp" } else { "fabric" }.to_owned(), String::new());
+    let status = WayStatus { way, measured: None, age_s: None, failure: text };
+    Some(match why {
+        Why::NotMeasured => status,
+        Why::Measured(measured, age) => {
+            let [tcp, fabric] = [measured.tcp, measured.fabric];
+            let measured = WayFigures {
+                tcp_round_trip_ns: tcp.round_trip_ns,
+                fabric_round_trip_ns: fabric.round_trip_ns,
+                tcp_bytes_per_s: tcp.bytes_per_s,
+                fabric_bytes_per_s: fabric.bytes_per_s,
+            };
+            WayStatus { measured: Some(measured), age_s: Some(age.as_secs()), ..status }
+        }
+        Why::Failed(failure, age) => WayStatus { age_s: Some(age.as_secs()), failure, ..status },
+    })
 }

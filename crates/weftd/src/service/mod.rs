@@ -30,11 +30,14 @@ use self::connections::Connections;
 use self::endpoints::Endpoints;
 use self::ethernet::Ethernet;
 use self::fabric::FabricService;
+pub use self::ways::Runner;
+use self::ways::{SharedWays, WaysService};
 use crate::Config;
 use crate::ether::Devices;
 use crate::evidence::Shown;
 use crate::fabric::Fabric;
 use crate::lab::{LabCuts, Ruler};
+use crate::measuring;
 use crate::networks::Origin;
 use crate::status::Status;
 
@@ -46,10 +49,11 @@ pub mod host;
 mod queue;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 /// The services that talk to other nodes, by name. The place of a service is the first byte of its
 /// messages, so it must not change.
-pub const BETWEEN_NODES: [&str; 3] = ["endpoints", "connections", "fabric"];
+pub const BETWEEN_NODES: [&str; 4] = ["endpoints", "connections", "fabric", "ways"];
 
 /// The services of a node with number `node`. `devices` are the Ethernet devices that it serves,
 /// `fabric` the other hosts, `ruler` the links of its lab.
@@ -60,11 +64,16 @@ pub fn all(
     fabric: Option<&Arc<Fabric>>,
     ruler: Option<&Arc<Ruler>>,
 ) -> Vec<Box<dyn Service>> {
+    let now = Instant::now();
+    let ways = SharedWays::new(now);
+    let (socket, options) = (config.socket.clone(), config.options.clone());
+    let programs = measuring::Programs::new(socket, options, fabric.cloned());
     vec![
-        Box::new(Connections::new(&config.options)),
-        Box::new(Endpoints::new(&config.options, node, Instant::now())),
+        Box::new(Connections::new(&config.options, ways.clone())),
+        Box::new(Endpoints::new(&config.options, node, now)),
         Box::new(Ethernet::new(devices.cloned())),
-        Box::new(FabricService::new(fabric.cloned(), ruler.cloned(), Instant::now())),
+        Box::new(FabricService::new(fabric.cloned(), ruler.cloned(), ways.clone(), now)),
+        Box::new(WaysService::new(ways, Box::new(programs))),
     ]
 }
 

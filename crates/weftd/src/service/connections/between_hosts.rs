@@ -14,6 +14,7 @@
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::io::{pread, pwrite};
 use weft_fabric::NodeId;
@@ -22,11 +23,13 @@ use weft_netdev::addresses::Addresses;
 use weft_socket::hosts::Hosts;
 use weft_socket::matchmaker::{Offer, Offerer, Outcome};
 use weft_socket::tuple::{Route, Tuple};
+use weft_socket::ways::Way;
 use weft_wire::between_hosts::{ADDRESS_BYTES, BetweenHosts};
 use weft_wire::control::Control;
 
 use super::{Connections, Kept};
 use crate::networks::{self, Origin};
+use crate::service::ways::SharedWays;
 use crate::service::{NodeEvent, Outbox, Outgoing, Peer, ProcessId};
 
 /// Bytes of the memory in which a program gets the address of its peer.
@@ -35,7 +38,6 @@ const ADDRESS_MEMORY: usize = 4096;
 const FOREIGN: u64 = 1 << 63;
 
 /// The other hosts, and what they were asked.
-#[derive(Default)]
 pub(super) struct Others {
     hosts: Hosts,
     /// The addresses of this host. `None` until the first other host is there.
@@ -46,6 +48,8 @@ pub(super) struct Others {
     sent: HashMap<u64, (NodeId, Offerer<ProcessId>)>,
     numbers: HashMap<Offerer<ProcessId>, u64>,
     next: u64,
+    /// What was measured of the ways to other hosts.
+    ways: SharedWays,
 }
 
 /// The process that stands for another host.
@@ -69,6 +73,27 @@ pub(super) const fn is_between_hosts(tuple: Tuple) -> bool {
 }
 
 impl Others {
+    /// Nothing is known of other hosts but their ways.
+    pub(super) fn new(ways: SharedWays) -> Self {
+        Self {
+            hosts: Hosts::default(),
+            addresses: None,
+            network: None,
+            sent: HashMap::new(),
+            numbers: HashMap::new(),
+            next: 0,
+            ways,
+        }
+    }
+
+    /// Whether a connection leads to another host to which the fabric is not known to be faster.
+    pub(super) fn is_faster_by_tcp(&self, tuple: Tuple, now: Instant) -> bool {
+        let Route::Hosts { .. } = tuple.route else { return false };
+        let node = self.hosts.host_of(tuple.local, tuple.remote);
+        let at = self.ways.at(now);
+        node.is_none_or(|node| self.ways.lock().way(node, at) == Way::Tcp)
+    }
+
     /// Tells all hosts of the addresses of this one if they changed.
     fn look(&mut self, out: &mut Outbox) {
         let Some(addresses) = &mut self.addresses else { return };

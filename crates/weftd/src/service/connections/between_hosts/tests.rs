@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use rustix::io::pread;
 use weft_options::Options;
+use weft_socket::ways::{Figures, Measured};
+use weft_wire::control::OfferBetweenHosts::{self, Always, IfFaster, Never};
 use weft_wire::control::{Control, End};
 
 use super::*;
@@ -26,10 +28,14 @@ fn address_of(node: NodeId) -> std::net::IpAddr {
     [10, 9, 0, u8::try_from(node.0).expect("few") + 1].into()
 }
 
+fn ways() -> SharedWays {
+    SharedWays::new(Instant::now())
+}
+
 /// The service of node `own`, which knows both others.
 fn service(own: NodeId) -> Connections {
     let nothing: [(&str, &str); 0] = [];
-    let mut service = Connections::new(&Options::from_environment(nothing).0);
+    let mut service = Connections::new(&Options::from_environment(nothing).0, ways());
     service.others.network = Some(NETWORK);
     service.others.hosts.set_own(&[address_of(own)]);
     for node in [A, B, C].into_iter().filter(|node| *node != own) {
@@ -47,7 +53,7 @@ fn peer(user: u32) -> Peer {
 }
 
 /// An offer of an end of the connection from A to B, with the memory that it brings.
-fn offer(user: u32, end: End, between_hosts: bool, memory: Option<Vec<u8>>) -> Event {
+fn offer(user: u32, end: End, between_hosts: OfferBetweenHosts, memory: Option<Vec<u8>>) -> Event {
     let tuple = Tuple::new(NETWORK, at("10.9.0.1:5000"), at("10.9.0.2:80"));
     let tuple = if end == End::Connected { tuple } else { tuple.mirrored() };
     let mut shown = vec![Shown::Connection { tuple, inode: 9, owner: user }];
@@ -93,7 +99,7 @@ const WANTED: Control = Control::WantedBetweenHosts { token: 7 };
 
 /// What A says to B when its program offers the connecting end.
 fn asked(a: &mut Connections) -> BetweenHosts {
-    let out = handle(a, offer(USER, End::Connected, true, None));
+    let out = handle(a, offer(USER, End::Connected, Always, None));
     assert_eq!(told(&out), [PENDING]);
     sent(&out, B)
 }
@@ -108,7 +114,7 @@ fn the_ends_on_two_hosts_meet_whoever_comes_first() {
     for accepting_end_comes_first in [true, false] {
         let (mut a, mut b) = (service(A), service(B));
         let accepts =
-            |b: &mut Connections| told(&handle(b, offer(USER, End::Accepted, true, None)));
+            |b: &mut Connections| told(&handle(b, offer(USER, End::Accepted, Always, None)));
         if accepting_end_comes_first {
             assert_eq!(accepts(&mut b), [Control::Pending { token: 7, listening: false }]);
             let message = asked(&mut a);
@@ -119,7 +125,7 @@ fn the_ends_on_two_hosts_meet_whoever_comes_first() {
             assert_eq!(accepts(&mut b), [WANTED]);
         }
         let address: Vec<u8> = (0..32).collect();
-        let out = handle(&mut b, offer(USER, End::Accepted, true, Some(address.clone())));
+        let out = handle(&mut b, offer(USER, End::Accepted, Always, Some(address.clone())));
         let lane = sent(&out, A);
         let out = says(&mut a, B, &lane);
         assert_eq!(told(&out), [Control::Matched { token: 7, partner: None }]);
@@ -133,7 +139,7 @@ fn the_ends_on_two_hosts_meet_whoever_comes_first() {
 
 #[test]
 fn an_end_that_does_not_want_it_or_is_another_users_stays_on_tcp() {
-    for (user, between_hosts) in [(USER, false), (USER + 1, true)] {
+    for (user, between_hosts) in [(USER, Never), (USER + 1, Always)] {
         let (mut a, mut b) = (service(A), service(B));
         let message = asked(&mut a);
         says(&mut b, A, &message);
@@ -141,8 +147,27 @@ fn an_end_that_does_not_want_it_or_is_another_users_stays_on_tcp() {
         assert!(!told(&out).contains(&WANTED));
     }
     let mut a = service(A);
-    let out = handle(&mut a, offer(USER, End::Connected, false, None));
+    let out = handle(&mut a, offer(USER, End::Connected, Never, None));
     assert!(out.to_nodes.is_empty());
+}
+
+#[test]
+fn an_end_that_leaves_the_choice_goes_where_the_fabric_was_measured_to_be_faster() {
+    let mut a = service(A);
+    let out = handle(&mut a, offer(USER, End::Connected, IfFaster, None));
+    assert!(out.to_nodes.is_empty(), "nothing was measured");
+    let refused = out.packets.iter().any(|packet| {
+        matches!(Control::parse(&packet.bytes), Ok(Control::Refused { reason, .. })
+            if reason.contains("TCP is faster"))
+    });
+    assert!(refused);
+    let tcp = Figures { round_trip_ns: 20_000, bytes_per_s: 1_000_000_000 };
+    let fabric = Figures { round_trip_ns: 2_000, bytes_per_s: 9_000_000_000 };
+    let at = a.others.ways.at(Instant::now());
+    a.others.ways.lock().up(B.0);
+    a.others.ways.lock().told(B.0, Ok(Measured { tcp, fabric }), at);
+    let out = handle(&mut a, offer(USER, End::Connected, IfFaster, None));
+    assert!(matches!(&out.to_nodes[..], [(to, _)] if *to == B));
 }
 
 #[test]
@@ -167,7 +192,7 @@ fn a_host_gets_no_connection_of_others() {
         (A, of(7, "127.0.0.1:5000", "127.0.0.1:80")),
     ];
     let mut b = service(B);
-    handle(&mut b, offer(USER, End::Accepted, true, None));
+    handle(&mut b, offer(USER, End::Accepted, Always, None));
     for (from, message) in forged {
         let out = says(&mut b, from, &message);
         assert!(told(&out).is_empty() && out.to_nodes.is_empty(), "{message:?}");
@@ -219,7 +244,7 @@ fn nothing_is_left_of_an_offer_that_is_withdrawn_and_of_hosts_and_programs_that_
     // It is asked for again and again: one offer each time.
     let mut a = service(A);
     for _ in 0..100 {
-        handle(&mut a, offer(USER, End::Connected, true, None));
+        handle(&mut a, offer(USER, End::Connected, Always, None));
     }
     assert_eq!((a.matchmaker.waiting(), a.others.sent.len(), a.others.numbers.len()), (1, 1, 1));
 }
@@ -230,7 +255,7 @@ fn a_host_fills_no_more_than_its_part_of_the_table() {
     let mut b = service(B);
     let (options, problems) = Options::from_environment(environment);
     assert!(problems.is_empty(), "{problems:?}");
-    b.matchmaker = Connections::new(&options).matchmaker;
+    b.matchmaker = Connections::new(&options, ways()).matchmaker;
     for number in 0..1000_u16 {
         // Of all users, root among them.
         let (local, user) = (SocketAddr::new(address_of(A), number + 1), u32::from(number));
