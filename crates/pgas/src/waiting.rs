@@ -2,11 +2,14 @@
 //!
 //! Stores of other PEs ring no bell, so a sleeper looks again by itself. With more PEs than
 //! processors the one that is waited for may have none, so the looking is short then.
+//!
+//! In a job across hosts a waiter also handles the messages of others, and sleeps on its endpoint.
 
 use std::time::Duration;
 
 use weft_sync::{AdaptiveWait, Step, contention};
 
+use crate::far::{self, Remote};
 use crate::fault::{Fault, raise};
 
 /// Looks without a pause, about 2 us: a line of the cache comes from another processor in 50 ns.
@@ -14,6 +17,11 @@ const LOOKS: u32 = 1500;
 /// Looks while others want the processor. The answer of a PE that runs comes within these, and a
 /// sleep costs a hundred times as much; a PE that does not run is waited for little longer.
 const LOOKS_CROWDED: u32 = 600;
+/// Looks between two looks at the endpoint, which take about as long.
+const LOOKS_EACH: u32 = 16;
+/// Looks at the endpoint without a pause: about the time of some messages over a network.
+const POLLS: u32 = 200;
+const POLLS_CROWDED: u32 = 20;
 const SPINS: u32 = 16;
 const YIELDS: u32 = 100;
 const NAP_MIN: Duration = Duration::from_micros(20);
@@ -34,6 +42,9 @@ fn keep_waiting(
     ready: &mut impl FnMut() -> bool,
     mut gone: impl FnMut() -> Option<usize>,
 ) {
+    if let Some(remote) = far::installed() {
+        return keep_waiting_across(call, remote, ready, gone);
+    }
     let looks = if contention::is_contended() { LOOKS_CROWDED } else { LOOKS };
     for _ in 0..looks {
         if ready() {
@@ -60,9 +71,46 @@ fn keep_waiting(
     }
 }
 
+#[inline(never)]
+fn keep_waiting_across(
+    call: &str,
+    remote: &dyn Remote,
+    ready: &mut dyn FnMut() -> bool,
+    mut gone: impl FnMut() -> Option<usize>,
+) {
+    let polls = if contention::is_contended() { POLLS_CROWDED } else { POLLS };
+    for _ in 0..polls {
+        if (0..LOOKS_EACH).any(|_| ready()) {
+            return;
+        }
+        remote.poll();
+    }
+    let mut wait = AdaptiveWait::new(SPINS, YIELDS);
+    let mut nap = NAP_MIN;
+    while !ready() {
+        match wait.step() {
+            Step::Spin => {}
+            Step::Yield => wait.give_way(),
+            Step::Sleep => {
+                if let Some(pe) = gone()
+                    && !ready()
+                {
+                    raise(call, &Fault::Deserted { pe });
+                }
+                remote.sleep(nap);
+                nap = (nap * 2).min(NAP_MAX);
+            }
+        }
+        remote.poll();
+    }
+}
+
 /// Called when a program looked at memory and found nothing: now and then another process gets the
 /// processor, so that a program that polls does not keep it from the one it waits for.
 pub(crate) fn in_vain() {
+    if let Some(remote) = far::installed() {
+        remote.poll();
+    }
     thread_local! {
         static LOOKED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
     }
