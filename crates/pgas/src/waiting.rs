@@ -21,7 +21,7 @@ const LOOKS_CROWDED: u32 = 600;
 const LOOKS_EACH: u32 = 16;
 /// Looks at the endpoint without a pause: about the time of some messages over a network.
 const POLLS: u32 = 200;
-const POLLS_CROWDED: u32 = 20;
+const POLLS_CROWDED: u32 = 60;
 const SPINS: u32 = 16;
 const YIELDS: u32 = 100;
 const NAP_MIN: Duration = Duration::from_micros(20);
@@ -78,16 +78,16 @@ fn keep_waiting_across(
     ready: &mut dyn FnMut() -> bool,
     mut gone: impl FnMut() -> Option<usize>,
 ) {
-    let polls = if contention::is_contended() { POLLS_CROWDED } else { POLLS };
-    for _ in 0..polls {
-        if (0..LOOKS_EACH).any(|_| ready()) {
-            return;
-        }
-        remote.poll();
-    }
     let mut wait = AdaptiveWait::new(SPINS, YIELDS);
     let mut nap = NAP_MIN;
-    while !ready() {
+    let mut polls = 0;
+    let enough = if contention::is_contended() { POLLS_CROWDED } else { POLLS };
+    while !(0..LOOKS_EACH).any(|_| ready()) {
+        // Others that wait for this PE's answers say more soon: it does not sleep between them.
+        polls = if remote.poll() { 0 } else { polls + 1 };
+        if polls < enough {
+            continue;
+        }
         match wait.step() {
             Step::Spin => {}
             Step::Yield => wait.give_way(),
@@ -101,7 +101,6 @@ fn keep_waiting_across(
                 nap = (nap * 2).min(NAP_MAX);
             }
         }
-        remote.poll();
     }
 }
 

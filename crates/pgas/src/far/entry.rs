@@ -407,10 +407,12 @@ mod tests {
 
     #[test]
     fn what_is_cut_or_unknown_is_named() {
+        fn first(bytes: &[u8]) -> Result<Entry<'_>, Breach> {
+            Entries::of(bytes).next().expect("it is not empty")
+        }
         let mut message = Vec::new();
         let place = Place { segment: Segment::Heap, offset: 8 };
         Entry::Put { place, bytes: &[1, 2, 3] }.write(&mut message);
-        let first = |bytes: &[u8]| Entries::of(bytes).next().expect("it is not empty");
         assert_eq!(first(&message[..10]), Err(Breach::Cut { wanted: 3, left: 2 }));
         assert_eq!(first(&message[..7]), Err(Breach::Cut { wanted: 8, left: 7 }));
         message[7] = 99;

@@ -83,8 +83,8 @@ pub trait Remote: Send + Sync {
     /// Waits until all that came before is visible at all PEs, or at some.
     fn quiet(&self, call: &str, only: Option<&[usize]>);
 
-    /// Handles what came.
-    fn poll(&self);
+    /// Handles what came. Whether anything did.
+    fn poll(&self) -> bool;
 
     /// Sleeps until something came, at most for a time.
     fn sleep(&self, at_most: Duration);

@@ -37,7 +37,7 @@ const GRACE: Duration = Duration::from_secs(3);
 const SETTLE_WITHIN: Duration = Duration::from_secs(2);
 /// Looks of a call at the endpoint before it lets others run.
 const POLLS: u32 = 400;
-const POLLS_CROWDED: u32 = 20;
+const POLLS_CROWDED: u32 = 60;
 const SPINS: u32 = 16;
 const YIELDS: u32 = 50;
 /// Longest sleep of a call before it looks by itself.
@@ -62,6 +62,8 @@ pub struct Station {
     looks: AtomicU64,
     /// The library's thread sleeps until something comes.
     thread_sleeps: AtomicBool,
+    /// It was called in this sleep.
+    is_called: AtomicBool,
     /// Readable when that thread has to look.
     called: OwnedFd,
     /// Readable when something came.
@@ -96,6 +98,7 @@ pub fn begin(
         desk: Mutex::new(desk),
         looks: AtomicU64::new(0),
         thread_sleeps: AtomicBool::new(false),
+        is_called: AtomicBool::new(false),
         called,
         arrived,
     });
@@ -156,7 +159,7 @@ impl Station {
 
     /// Has the library's thread look soon, if it sleeps.
     fn call_thread(&self) {
-        if self.thread_sleeps.load(SeqCst) {
+        if self.thread_sleeps.load(SeqCst) && !self.is_called.swap(true, SeqCst) {
             // A full counter wakes as well.
             let _ = rustix::io::write(&self.called, &1_u64.to_ne_bytes());
         }
@@ -168,29 +171,32 @@ impl Station {
         call: &str,
         mut attempt: impl FnMut(&mut Desk) -> Result<Option<R>, Refused>,
     ) -> R {
-        let polls = if contention::is_contended() { POLLS_CROWDED } else { POLLS };
+        if let Ok(Some(result)) = attempt(&mut self.at_desk()) {
+            return result;
+        }
+        let enough = if contention::is_contended() { POLLS_CROWDED } else { POLLS };
         let mut wait = AdaptiveWait::new(SPINS, YIELDS);
-        let mut looked = 0;
+        let mut polls = 0;
         loop {
-            {
+            let came = {
                 let mut desk = self.at_desk();
+                let came = desk.look();
                 match attempt(&mut desk) {
                     Ok(Some(result)) => return result,
-                    Ok(None) | Err(Refused::Busy) => drop(desk.look()),
+                    Ok(None) | Err(Refused::Busy) => came > 0,
                     Err(Refused::Down { pe }) => {
+                        drop(desk);
                         if control::has_ended(pe) {
-                            drop(desk);
                             raise(call, &Fault::Deserted { pe });
                         }
-                        // The launcher ends the job, or the look at what is lost.
-                        desk.look();
-                        drop(desk);
+                        // The launcher ends the job, or a look at what is lost.
                         std::thread::sleep(NAP);
+                        false
                     }
                 }
-            }
-            looked += 1;
-            if looked > polls {
+            };
+            polls = if came { 0 } else { polls + 1 };
+            if polls > enough {
                 match wait.step() {
                     Step::Spin => {}
                     Step::Yield => wait.give_way(),
@@ -353,8 +359,8 @@ impl Remote for Station {
         self.wait_quiet(call, quiet);
     }
 
-    fn poll(&self) {
-        self.at_desk().look();
+    fn poll(&self) -> bool {
+        self.at_desk().look() > 0
     }
 
     fn sleep(&self, at_most: Duration) {

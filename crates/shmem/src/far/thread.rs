@@ -51,6 +51,7 @@ fn serve(station: &Station) {
             let mut desk = station.desk();
             let came = desk.look();
             desk.driver.hurry();
+            station.is_called.store(false, SeqCst);
             station.thread_sleeps.store(true, SeqCst);
             (came, desk.driver.endpoint().arm())
         };
