@@ -1,9 +1,10 @@
 //! The third-party programs that the end-to-end tests run, and their installation.
 
 use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
 
 /// A program and the Debian package that contains it.
-const PROGRAMS: [(&str, &str); 21] = [
+const PROGRAMS: [(&str, &str); 22] = [
     ("python3", "python3"),
     ("curl", "curl"),
     ("redis-server", "redis-server"),
@@ -27,22 +28,40 @@ const PROGRAMS: [(&str, &str); 21] = [
     ("fi_info", "libfabric-bin"),
     // MPICH's launcher and library, for jobs of other programs.
     ("mpiexec.hydra", "mpich"),
+    // Open MPI's launcher, which serves PMIx.
+    ("orterun", "openmpi-bin"),
 ];
 
-/// Installs missing programs as far as possible. Returns those that are still missing.
-pub fn provide() -> Vec<&'static str> {
-    let missing = missing();
-    if missing.is_empty() || !is_root() || !is_there("apt-get") {
-        return names(&missing);
+/// An installation that goes on while other stages build.
+#[derive(Debug)]
+pub struct Installation(JoinHandle<Vec<&'static str>>);
+
+impl Installation {
+    /// Begins to install the missing programs as far as possible.
+    pub fn begin() -> Self {
+        Self(std::thread::spawn(provide))
     }
-    let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
-    eprintln!("about to install with apt-get: {}", packages.join(" "));
+
+    /// Waits for its end. Returns the programs that are still missing.
+    pub fn end(self) -> Vec<&'static str> {
+        self.0.join().unwrap_or_else(|_| names(&missing()))
+    }
+}
+
+fn provide() -> Vec<&'static str> {
+    let wanted = missing();
+    if wanted.is_empty() || !is_root() || !is_there("apt-get") {
+        return names(&wanted);
+    }
+    eprintln!("about to install with apt-get: {}", packages(&wanted).join(" "));
     // A failed installation shows as a missing program below.
     let _ = apt(&["update"]);
-    for package in packages {
-        let _ = apt(&["install", "-y", "--no-remove", "--no-install-recommends", package]);
+    let _ = install(&packages(&wanted));
+    // One package that cannot be had has kept the others away.
+    for package in packages(&missing()) {
+        let _ = install(&[package]);
     }
-    names(&self::missing())
+    names(&missing())
 }
 
 fn missing() -> Vec<(&'static str, &'static str)> {
@@ -51,6 +70,15 @@ fn missing() -> Vec<(&'static str, &'static str)> {
 
 fn names(missing: &[(&'static str, &'static str)]) -> Vec<&'static str> {
     missing.iter().map(|(program, _)| *program).collect()
+}
+
+fn packages(missing: &[(&'static str, &'static str)]) -> Vec<&'static str> {
+    missing.iter().map(|(_, package)| *package).collect()
+}
+
+fn install(packages: &[&str]) -> std::io::Result<std::process::ExitStatus> {
+    let options = ["install", "-y", "--no-remove", "--no-install-recommends"];
+    apt(&[&options, packages].concat())
 }
 
 fn apt(arguments: &[&str]) -> std::io::Result<std::process::ExitStatus> {

@@ -8,14 +8,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::cargo::{cargo, has_crate, profile, root, target};
+use crate::programs::Installation;
 use crate::shards::Ran;
-use crate::{end_to_end, programs, test_programs};
+use crate::{end_to_end, test_programs};
 
 /// The options of a run, and the results of its stages.
 #[derive(Debug, Default)]
 pub struct Run {
     /// Whether to run the full set of tests.
     pub long: bool,
+    /// The installation of the programs that the end-to-end cases run, from its begin to its end.
+    pub installation: Option<Installation>,
     /// The results of the end-to-end cases.
     pub ran: Vec<Ran>,
 }
@@ -42,6 +45,9 @@ pub struct Stage {
     pub run: fn(&mut Run) -> Outcome,
 }
 
+/// The name of the stage of the end-to-end tests.
+pub const END_TO_END: &str = "end-to-end";
+
 /// All stages, in the order in which they run.
 pub const STAGES: [Stage; 8] = [
     Stage { name: "format", text: "cargo fmt --check", run: format },
@@ -55,11 +61,11 @@ pub const STAGES: [Stage; 8] = [
     Stage { name: "loom", text: "models of the shared-memory algorithms", run: loom },
     Stage {
         name: "thread-sanitizer",
-        text: "the shared-memory transport, both ends in one process",
+        text: "the shared-memory transport and OpenSHMEM's PEs, all ends in one process",
         run: thread_sanitizer,
     },
     Stage { name: "docs", text: "documentation, warnings denied", run: docs },
-    Stage { name: "end-to-end", text: "third-party programs under weft run", run: end_to_end },
+    Stage { name: END_TO_END, text: "third-party programs under weft run", run: end_to_end },
 ];
 
 fn format(_: &mut Run) -> Outcome {
@@ -125,17 +131,34 @@ fn thread_sanitizer(run: &mut Run) -> Outcome {
         Ok(programs) => programs,
         Err(error) => return Outcome::Failed(format!("the tests cannot be read: {error}")),
     };
-    let mut command = cargo(&["test", "--quiet", "--target", "x86_64-unknown-linux-gnu"]);
-    command.args(["-p", "weft-transport-shm"]).args(programs);
-    let suppressions = root().join("xtask/thread-sanitizer.suppressions");
+    // PEs of one process are copies of this library.
+    let mut library = sanitized("build");
+    library.args(["-p", "weft-pgas", "--example", "one_pe"]);
+    if let Outcome::Failed(reason) = checked(library, "see the errors above") {
+        return Outcome::Failed(format!("the library of a PE does not build: {reason}"));
+    }
+    let mut command = sanitized("test");
+    command.args(["-p", "weft-transport-shm", "-p", "weft-pgas"]).args(programs);
+    if !run.long {
+        command.args(["--test", "pes_as_threads"]);
+    }
     // Tests run one after another: the channels of the test runner are not instrumented.
+    command.args(["--", "--test-threads=1"]);
+    tests(command)
+}
+
+/// A command of cargo, with the thread sanitizer in all that it builds.
+fn sanitized(subcommand: &str) -> Command {
+    let mut command = cargo(&[subcommand, "--quiet", "--target", "x86_64-unknown-linux-gnu"]);
+    let suppressions = root().join("xtask/thread-sanitizer.suppressions");
+    // Libraries that a test loads find the sanitizer in the test program.
+    let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer -Clink-arg=-rdynamic";
     command
-        .args(["--", "--test-threads=1"])
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer")
+        .env("RUSTFLAGS", flags)
         .env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()))
         .env("CARGO_TARGET_DIR", target().join("thread-sanitizer"));
-    tests(command)
+    command
 }
 
 /// The arguments for cargo that choose those test programs of a crate which start threads. A
@@ -182,7 +205,7 @@ fn end_to_end(run: &mut Run) -> Outcome {
     if !has_crate("e2e") {
         return Outcome::Skipped("there is no crates/e2e".into());
     }
-    let missing = programs::provide();
+    let missing = run.installation.take().unwrap_or_else(Installation::begin).end();
     if !missing.is_empty() {
         println!("not installed, so cases will be ignored: {}", missing.join(", "));
     }

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
+use crate::programs::Installation;
 use crate::shards::Ran;
-use crate::stages::{Outcome, Run, STAGES, Stage};
+use crate::stages::{END_TO_END, Outcome, Run, STAGES, Stage};
 
 /// How many of the slowest cases are listed.
 const SLOWEST: usize = 20;
@@ -35,6 +36,9 @@ pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
         }
     }
     let is_wanted = |stage: &&Stage| only.is_empty() || only.iter().any(|name| *name == stage.name);
+    if STAGES.iter().filter(is_wanted).any(|stage| stage.name == END_TO_END) {
+        run.installation = Some(Installation::begin());
+    }
     let results: Vec<(&Stage, Outcome, u64)> =
         STAGES.iter().filter(is_wanted).map(|stage| timed(stage, &mut run)).collect();
     println!("{}\n{}", slowest(run.ran), summary(&results));

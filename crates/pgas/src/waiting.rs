@@ -12,11 +12,15 @@ use weft_sync::{AdaptiveWait, Step, contention};
 use crate::far::{self, Remote};
 use crate::fault::{Fault, raise};
 
-/// Looks without a pause, about 2 us: a line of the cache comes from another processor in 50 ns.
-const LOOKS: u32 = 1500;
+/// Looks before the wait adapts, about 2 us: a line of the cache comes from another processor in
+/// 50 ns. There is a pause between two of them. Without it the loads that have begun when the line
+/// changes are done again, and the line arrives half as late again.
+const LOOKS: u32 = 125;
 /// Looks while others want the processor. The answer of a PE that runs comes within these, and a
 /// sleep costs a hundred times as much; a PE that does not run is waited for little longer.
-const LOOKS_CROWDED: u32 = 600;
+const LOOKS_CROWDED: u32 = 50;
+/// Calls that look and return, until another process gets the processor.
+const CALLS_IN_VAIN: u32 = 1500;
 /// Looks between two looks at the endpoint, which take about as long.
 const LOOKS_EACH: u32 = 16;
 /// Looks at the endpoint without a pause: about the time of some messages over a network.
@@ -50,6 +54,7 @@ fn keep_waiting(
         if ready() {
             return;
         }
+        std::hint::spin_loop();
     }
     let mut wait = AdaptiveWait::new(SPINS, YIELDS);
     let mut nap = NAP_MIN;
@@ -115,7 +120,7 @@ pub(crate) fn in_vain() {
     }
     let looked = LOOKED.get().wrapping_add(1);
     LOOKED.set(looked);
-    if looked.is_multiple_of(LOOKS) {
+    if looked.is_multiple_of(CALLS_IN_VAIN) {
         contention::yield_core();
     }
 }

@@ -150,11 +150,12 @@ fn join_others(mapping: &mut Mapping, me: usize, pes: usize) -> Result<Option<Ac
     let (heap, statics) = mapping.files().map_err(|error| text(&error))?;
     let own = own_card(mapping, heap, statics);
     let key = |pe: usize| format!("weft-shmem-{pe}");
+    let rank = |pe: usize| u32::try_from(pe).expect("the launcher's ranks have 32 bits");
     job.put(&key(me), &own.to_string()).map_err(|error| text(&error))?;
     job.barrier(START_WITHIN).map_err(|error| text(&error))?;
     let mut cards = Vec::new();
     for pe in 0..pes {
-        let card = job.get(&key(pe)).map_err(|error| text(&error))?;
+        let card = job.get(rank(pe), &key(pe)).map_err(|error| text(&error))?;
         cards.push(card.parse::<Card>().map_err(|error| format!("PE {pe}: {error}"))?);
     }
     let is_one_host = cards.iter().all(|card| card.is_of_host(&own));
@@ -195,7 +196,8 @@ fn meet_far(mapping: &Mapping, statics: &Statics, across: &Across) -> Result<(),
     job.barrier(START_WITHIN).map_err(|error| text(&error))?;
     let mut cards = Vec::new();
     for pe in &far {
-        let card = job.get(&key(*pe)).map_err(|error| text(&error))?;
+        let rank = u32::try_from(*pe).expect("the launcher's ranks have 32 bits");
+        let card = job.get(rank, &key(*pe)).map_err(|error| text(&error))?;
         cards.push(card.parse::<FarCard>().map_err(|error| format!("PE {pe}: {error}"))?);
     }
     let addresses: Vec<_> = far.iter().zip(&cards).map(|(pe, card)| (*pe, card.address)).collect();

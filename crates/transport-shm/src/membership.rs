@@ -478,6 +478,7 @@ impl ShmEndpoint {
                 }
             },
             status::NOT_FOUND => Err(ConnectError::NotFound(to)),
+            status::PORT_ALONE => Err(ConnectError::NetworkAlone(to)),
             status::EXHAUSTED => Err(ConnectError::Exhausted {
                 maximum: usize::try_from(reply.first).unwrap_or(usize::MAX),
             }),

@@ -10,6 +10,7 @@ use weft_ether::Reach;
 use weft_wire::control::{Control, InvalidMessage};
 
 use crate::Status;
+use crate::service::fabric::EXPELLED_WITHIN;
 
 const TIMEOUT_MS: u32 = 2000;
 
@@ -44,9 +45,12 @@ pub fn set_reach(socket: &Path, node: u32, reach: Reach) -> anyhow::Result<()> {
 /// Expels a node from the fabric, at the daemon at `socket`.
 ///
 /// # Errors
-/// No daemon answers, it is not the first one of the fabric, or there is no such node.
+/// No daemon answers, it is not the first one of the fabric, there is no such node, or etcd does
+/// not take it in time.
 pub fn expel(socket: &Path, node: u32) -> anyhow::Result<()> {
-    match ask(&connect(socket)?, socket, &Control::Expel { node })? {
+    let expelled_ms = u32::try_from(EXPELLED_WITHIN.as_millis()).unwrap_or(u32::MAX);
+    let within_ms = expelled_ms.saturating_add(TIMEOUT_MS);
+    match ask_for(within_ms, &connect(socket)?, socket, &Control::Expel { node })? {
         (Control::Done, _) => Ok(()),
         _ => bail!("the daemon at {} cannot expel a node", socket.display()),
     }
@@ -160,9 +164,19 @@ impl std::fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 fn ask(channel: &Channel, socket: &Path, question: &Control) -> anyhow::Result<(Control, Packet)> {
+    ask_for(TIMEOUT_MS, channel, socket, question)
+}
+
+/// Asks, and waits up to `within_ms` for the answer.
+fn ask_for(
+    within_ms: u32,
+    channel: &Channel,
+    socket: &Path,
+    question: &Control,
+) -> anyhow::Result<(Control, Packet)> {
     channel.ask(&question.emit())?;
     let packet = channel
-        .receive_within(TIMEOUT_MS)
+        .receive_within(within_ms)
         .with_context(|| format!("the daemon at {} does not answer", socket.display()))?
         .context("the daemon closed the connection")?;
     let reply = Control::parse(&packet.bytes)?;

@@ -1,6 +1,5 @@
 //! Collectives whose members are on several hosts, as far as they differ from those of one.
 
-use crate::control::STAGE_BYTES;
 use crate::far::calls;
 use crate::number::Combine;
 use crate::order;
@@ -10,7 +9,7 @@ use crate::team::Team;
 
 use super::reduce::{combine_first, slice};
 use super::steps::{self, Meeting, Step};
-use super::{copy_strided, staging};
+use super::{STAGE_BYTES, copy_strided, staging};
 
 /// Bytes of a slice that are combined at a time: a get of the fabric moves as many at once.
 const PART_BYTES: usize = 64 << 10;

@@ -156,9 +156,9 @@ impl Link {
         Ok(())
     }
 
-    /// Lets all leave that is there.
+    /// Lets all leave that is there. What comes later waits for more again.
     pub fn hurry(&mut self) {
-        self.is_urgent = true;
+        self.is_urgent = !self.filling.bytes.is_empty();
     }
 
     /// Whether something waits for more of its kind.
@@ -237,6 +237,9 @@ mod tests {
         assert_eq!(places(link.next().expect("it is urgent")), [7]);
         link.sent();
         assert_eq!((link.next(), link.lingers()), (None, false));
+        link.hurry();
+        put(&mut link, 8);
+        assert_eq!((link.next(), link.lingers()), (None, true), "it came later");
     }
 
     #[test]

@@ -40,7 +40,7 @@ use crate::status::Status;
 mod connections;
 mod endpoints;
 mod ethernet;
-mod fabric;
+pub mod fabric;
 pub mod host;
 mod queue;
 #[cfg(test)]
@@ -62,7 +62,7 @@ pub fn all(
         Box::new(Connections::new(&config.options)),
         Box::new(Endpoints::new(&config.options, node, Instant::now())),
         Box::new(Ethernet::new(devices.cloned())),
-        Box::new(FabricService::new(fabric.cloned())),
+        Box::new(FabricService::new(fabric.cloned(), Instant::now())),
     ]
 }
 
