@@ -1,6 +1,9 @@
 /* Prices of OpenSHMEM's calls between two PEs, for bench/shmem/run.py.
  *
- *   measure TEST SIZE     prints the nanoseconds of one operation, the median of seven trials
+ *   measure TEST SIZE                  prints the nanoseconds of one operation, the median of seven
+ *                                      trials
+ *   measure TEST SIZE TIMES TRIALS     the same for so many trials of so many operations, behind
+ *                                      the fifth percentile
  *
  * Written for the interface of 1.4, so that each implementation can be measured; put_signal is left
  * out where there is none. PE 0 measures; PE 1 waits at a barrier, inside the library, unless the
@@ -15,6 +18,7 @@
 #include <time.h>
 
 #define TRIALS 7
+#define TRIALS_MAX 10000
 #define WINDOW 64
 #define SIZE_MAX_BYTES (1 << 20)
 #define LONGS_MAX 8192
@@ -183,10 +187,9 @@ static long times_of(size_t size, int both) {
   return times / WINDOW * WINDOW + WINDOW;
 }
 
-static void measure(body *run, int both, size_t size) {
-  long times = times_of(size, both);
-  double trials[TRIALS];
-  for (int trial = -1; trial < TRIALS; trial++) {
+static void measure(body *run, int both, size_t size, long times, int count) {
+  static double trials[TRIALS_MAX];
+  for (int trial = -1; trial < count; trial++) {
     shmem_barrier_all();
     if (me == 0 || both) {
       double begin = now();
@@ -196,20 +199,23 @@ static void measure(body *run, int both, size_t size) {
     shmem_barrier_all();
   }
   if (me != 0) return;
-  qsort(trials, TRIALS, sizeof *trials, by_value);
-  printf("%.2f\n", trials[TRIALS / 2]);
+  qsort(trials, (size_t)count, sizeof *trials, by_value);
+  if (count != TRIALS) printf("%.2f ", trials[count / 20]);
+  printf("%.2f\n", trials[count / 2]);
 }
 
 int main(int argc, char **argv) {
-  if (argc != 3) {
-    fprintf(stderr, "usage: measure TEST SIZE\n");
+  if (argc != 3 && argc != 5) {
+    fprintf(stderr, "usage: measure TEST SIZE [TIMES TRIALS]\n");
     return 2;
   }
   shmem_init();
   me = shmem_my_pe();
   size_t size = (size_t)strtoul(argv[2], NULL, 10);
-  if (shmem_n_pes() != 2 || size > SIZE_MAX_BYTES) {
-    if (me == 0) fprintf(stderr, "measure: it takes 2 PEs, and at most 1 MiB\n");
+  long times = argc == 5 ? strtol(argv[3], NULL, 10) / WINDOW * WINDOW + WINDOW : 0;
+  int count = argc == 5 ? (int)strtol(argv[4], NULL, 10) : TRIALS;
+  if (shmem_n_pes() != 2 || size > SIZE_MAX_BYTES || count < 1 || count > TRIALS_MAX) {
+    if (me == 0) fprintf(stderr, "measure: it takes 2 PEs, at most 1 MiB and 10,000 trials\n");
     shmem_global_exit(2);
   }
   bind_to_processor();
@@ -226,7 +232,8 @@ int main(int argc, char **argv) {
   int status = 4;
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
     if (strcmp(tests[i].name, argv[1]) == 0) {
-      measure(tests[i].run, tests[i].both, size);
+      if (times == 0) times = times_of(size, tests[i].both);
+      measure(tests[i].run, tests[i].both, size, times, count);
       status = 0;
     }
   }

@@ -5,6 +5,8 @@ its own, in turns, medians, and the ratio in the same run.
     bench/shmem/run.py --peers          installs Open MPI, compiles measure.c with both, compares
     bench/shmem/run.py --only put,cas   these tests alone
     bench/shmem/run.py --figures DIR    the tables and plots of the thesis' figures 2.11 to 2.17
+    bench/shmem/run.py --hosts          a PE in each of two network namespaces with a cable, over
+                                        TCP: weft by libfabric's, Open MPI by UCX's (as root)
 
 The figures of the thesis are of two machines with Ethernet and InfiniBand. These are of one host:
 its "local" curves. A bar is the ratio that weft promises; see SPECIFICATION.md.
@@ -17,6 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import hosts
 import peers
 import plot
 from measure import Missing
@@ -43,6 +46,23 @@ TESTS = [
     ("broadcast", [8, 65536], {65536: 0.35}),
     ("sum", [8, 65536], {65536: 0.3}),
 ]
+# The same between hosts: the bars there, and the operations and trials of a run.
+FAR_TESTS = [
+    ("put", [8, 64, 512, 65536, 1 << 20], {}),
+    ("get", [8, 64, 512, 65536, 1 << 20], {}),
+    ("put_nbi", [8, 64, 4096], {8: 0.1}),
+    ("get_nbi", [8, 4096], {}),
+    ("fetch_add", [8], {8: 1.0}),
+    ("cas", [8], {}),
+    ("add", [8], {}),
+    ("wait", [8], {}),
+    ("barrier", [8], {}),
+    ("broadcast", [8, 65536], {}),
+    ("sum", [8, 65536], {}),
+]
+FAR_OPERATIONS = 64
+FAR_TRIALS = 60
+FAR_TRIALS_LONG = 5
 # Exit code of measure.c for a test that this implementation has not.
 CODE_NO_TEST = 4
 
@@ -73,24 +93,25 @@ FIGURES = [
 ]
 
 
-def once(peer: peers.Peer, program: Path, test: str, size: int):
+def once(peer: peers.Peer, program: Path, test: str, size: int, more=()):
     """Nanoseconds of one operation; nothing where the implementation has no such call."""
-    done = peer.run(2, [str(program), test, str(size)])
+    done = peer.run(2, [str(program), test, str(size), *more])
     if done.returncode == CODE_NO_TEST:
         return None
     lines = done.stdout.split()
     if done.returncode != 0 or not lines:
         raise RuntimeError(f"{peer.name}: {test} {size}: exit status {done.returncode}: "
                            f"{done.stderr.strip()[-600:]}")
-    return float(lines[-1])
+    # Of many short trials on a machine that others use, the fast ones say what a call costs.
+    return float(lines[0])
 
 
-def turns(compared: list, programs: dict, test: str, size: int, count: int) -> dict:
+def turns(compared: list, programs: dict, test: str, size: int, count: int, more=()) -> dict:
     """The median of each implementation; they run in turns."""
     figures = {peer.name: [] for peer in compared}
     for _ in range(count):
         for peer in compared:
-            figure = once(peer, programs[peer.name], test, size)
+            figure = once(peer, programs[peer.name], test, size, more)
             if figure is not None:
                 figures[peer.name].append(figure)
     return {name: statistics.median(values) for name, values in figures.items() if values}
@@ -104,16 +125,23 @@ def row(cells: list) -> str:
     return f"{cells[0]:<16} {cells[1]:>9} " + " ".join(f"{cell:>12}" for cell in cells[2:])
 
 
-def compare(compared: list, programs: dict, only: list, count: int) -> list:
+def far_trials(size: int) -> list:
+    """The operations of a trial and the number of trials between hosts."""
+    trials = FAR_TRIALS if size <= 4096 else FAR_TRIALS_LONG
+    return [str(FAR_OPERATIONS), str(trials)]
+
+
+def compare(compared: list, programs: dict, only: list, count: int, tests=None) -> list:
     """Prints the table of prices; returns its rows."""
     names = [peer.name for peer in compared]
     print(row(["ns", "bytes", *names, "ratio", "bar"]))
     rows = []
-    for test, sizes, bars in TESTS:
+    for test, sizes, bars in tests or TESTS:
         if only and test not in only:
             continue
         for size in sizes:
-            medians = turns(compared, programs, test, size, count)
+            more = far_trials(size) if tests else ()
+            medians = turns(compared, programs, test, size, count, more)
             own, other = medians.get("weft"), medians.get("Open MPI")
             ratio = own / other if own and other else None
             bar = bars.get(size)
@@ -156,10 +184,11 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=TURNS, help="runs of each implementation")
     parser.add_argument("--without", default="", metavar="NAME", help="weft, or openmpi")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="write tables and plots there")
+    parser.add_argument("--hosts", action="store_true", help="a PE in each of two namespaces")
     parser.add_argument("--json", action="store_true", help="print the table as JSON, too")
     arguments = parser.parse_args()
     only = [test for test in arguments.only.split(",") if test]
-    unknown = set(only) - {test for test, _, _ in TESTS}
+    unknown = set(only) - {test for test, _, _ in TESTS + FAR_TESTS}
     if unknown:
         parser.error(f"no test is called {', '.join(sorted(unknown))}")
     try:
@@ -175,7 +204,14 @@ def main() -> int:
             for peer in compared:
                 programs[peer.name] = Path(directory) / peer.name.replace(" ", "").lower()
                 peer.build([SOURCE], programs[peer.name], ["-O2", "-Wno-deprecated-declarations"])
-            if arguments.figures:
+            if arguments.hosts:
+                with hosts.Hosts(compared[0].launcher[0]) as far:
+                    by_name = {"weft": far.own, "Open MPI": far.open_mpi}
+                    compared = [by_name[peer.name](peer) for peer in compared]
+                    rows = compare(compared, programs, only, arguments.turns, FAR_TESTS)
+                if arguments.json:
+                    print(json.dumps(rows, indent=2))
+            elif arguments.figures:
                 figures(compared, programs, arguments.figures, arguments.turns)
             else:
                 rows = compare(compared, programs, only, arguments.turns)

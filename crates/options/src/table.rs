@@ -537,6 +537,16 @@ options! {
                7710-7790: one for each endpoint of a program and for the Ethernet device. For \
                providers over TCP, and firewalls before them. Empty: any port. No memory.",
     }
+    "fabric.host" => FabricHost, fabric_host -> Option<&str> {
+        kind: Kind::Name,
+        unit: "",
+        category: Fabric,
+        effect: Programs,
+        text: "A name for this host, by which PEs of an OpenSHMEM job tell whether they share \
+               memory. PEs with different names talk over the fabric, also on one machine: for \
+               network namespaces that stand for hosts. Empty: PEs of one machine share memory. No \
+               memory.",
+    }
     "fabric.device" => FabricDevice, fabric_device -> Option<&str> {
         kind: Kind::Name,
         unit: "",

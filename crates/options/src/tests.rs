@@ -52,6 +52,7 @@ fn accessors_return_the_defaults_of_the_table() {
     assert_eq!((options.fabric_file(), options.fabric_state()), (None, None));
     assert_eq!(options.fabric_transport(), TransportChoice::Auto);
     assert_eq!((options.fabric_provider(), options.fabric_device()), (None, None));
+    assert_eq!(options.fabric_host(), None);
     assert_eq!(options.fabric_silence_ms(), Duration::from_secs(5));
 }
 

@@ -2,19 +2,23 @@
 //!
 //! Word 0 of `pSync` counts arrivals at the first PE, word 1 releases a PE, word 2 has a number of
 //! elements. All are 0 again when a call returns. A collective is a barrier, copies by all readers
-//! in parallel, and a barrier.
+//! in parallel, and a barrier. Flags of PEs of other hosts change by messages.
 
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{
     AtomicI64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-use crate::collective::{combine_slices, copy_strided};
+use weft_fabric::AtomicOperation;
+
+use crate::collective::{Data, combine_slices, combine_slices_across, pull};
 use crate::control;
+use crate::far::calls;
 use crate::fault::{Fault, raise};
 use crate::number::Combine;
-use crate::space;
+use crate::order;
+use crate::space::{self, Reach};
 use crate::team::Members;
 use crate::waiting;
 
@@ -53,16 +57,40 @@ impl<'a> Set<'a> {
         self.members.size
     }
 
-    fn flag(&self, member: usize, which: usize) -> &'static AtomicI64 {
+    /// A flag of a PE of this host.
+    fn flag(&self, pe: usize, which: usize) -> &'static AtomicI64 {
         let address = self.flags.wrapping_add(which).addr();
-        let word = space::remote(self.call, address, size_of::<c_long>(), self.members.pe(member));
-        let word = word.cast::<i64>();
+        let word = space::remote(self.call, address, size_of::<c_long>(), pe).cast::<i64>();
         if !word.is_aligned() {
             raise(self.call, &Fault::Misaligned { address, bytes: size_of::<c_long>() });
         }
         // SAFETY: `remote` checked that the word is in symmetric memory, which stays mapped, and it
         // is aligned. By contract it is used by this collective alone.
         unsafe { AtomicI64::from_ptr(word) }
+    }
+
+    fn own_flag(&self, which: usize) -> &'static AtomicI64 {
+        self.flag(space::me(), which)
+    }
+
+    fn add_one(&self, member: usize, which: usize) {
+        match space::reach_of(self.members.pe(member)) {
+            Reach::Near(pe) => drop(self.flag(pe, which).fetch_add(1, AcqRel)),
+            Reach::Far(pe) => {
+                let at = (pe, self.flags.wrapping_add(which));
+                calls::change(self.call, at, AtomicOperation::FetchAdd, 1);
+            }
+        }
+    }
+
+    fn value(&self, member: usize, which: usize) -> i64 {
+        match space::reach_of(self.members.pe(member)) {
+            Reach::Near(pe) => self.flag(pe, which).load(Relaxed),
+            Reach::Far(pe) => {
+                let at = (pe, self.flags.wrapping_add(which).cast_const());
+                calls::fetch(self.call, at, AtomicOperation::Read, None)
+            }
+        }
     }
 
     /// Waits for a flag. A member that arrived does not end before the first one released it, and
@@ -85,16 +113,19 @@ impl<'a> Set<'a> {
         if self.size() == 1 {
             return;
         }
-        let arrived = self.flag(0, ARRIVED);
+        if space::has_far() {
+            order::quiet_far(self.call);
+        }
         if self.me == 0 {
+            let arrived = self.own_flag(ARRIVED);
             self.wait(arrived, self.size() - 1);
             arrived.store(0, Relaxed);
             for member in 1..self.size() {
-                self.flag(member, RELEASED).store(1, Release);
+                self.add_one(member, RELEASED);
             }
         } else {
-            let released = self.flag(self.me, RELEASED);
-            arrived.fetch_add(1, AcqRel);
+            let released = self.own_flag(RELEASED);
+            self.add_one(0, ARRIVED);
             self.wait(released, 1);
             released.store(0, Relaxed);
         }
@@ -150,9 +181,8 @@ pub unsafe fn broadcast<T>(
     };
     set.barrier();
     if set.me != root_member && nelems > 0 {
-        let from = set.at(root_member, source, nelems);
         // SAFETY: the root is in this call until all have copied; the caller promises its room.
-        unsafe { copy_strided((from.cast_const(), 1), (dest, 1), nelems) };
+        unsafe { pull(call, set.members.pe(root_member), source, nelems, dest) };
     }
     set.barrier();
 }
@@ -173,18 +203,16 @@ pub unsafe fn collect<T>(
     flags: *mut c_long,
 ) {
     let set = Set::new(call, (start, log_stride, size), flags);
-    let own = set.flag(set.me, ELEMENTS);
+    let own = set.own_flag(ELEMENTS);
     own.store(i64::try_from(nelems).unwrap_or(i64::MAX), Relaxed);
     set.barrier();
     let mut first = 0_usize;
     for member in 0..set.size() {
-        let count = set.flag(member, ELEMENTS).load(Relaxed);
-        let count = usize::try_from(count).unwrap_or(0);
+        let count = usize::try_from(set.value(member, ELEMENTS)).unwrap_or(0);
         if count > 0 {
-            let from = set.at(member, source, count);
             let to = dest.wrapping_add(first);
             // SAFETY: the members promise their elements, the caller room for those of all.
-            unsafe { copy_strided((from.cast_const(), 1), (to, 1), count) };
+            unsafe { pull(call, set.members.pe(member), source, count, to) };
         }
         first = first.saturating_add(count);
     }
@@ -210,10 +238,9 @@ pub unsafe fn fcollect<T>(
     let set = Set::new(call, (start, log_stride, size), flags);
     set.barrier();
     for member in (0..set.size()).filter(|_| nelems > 0) {
-        let from = set.at(member, source, nelems);
         let to = dest.wrapping_add(member * nelems);
         // SAFETY: the members promise their elements, the caller room for those of all.
-        unsafe { copy_strided((from.cast_const(), 1), (to, 1), nelems) };
+        unsafe { pull(call, set.members.pe(member), source, nelems, to) };
     }
     set.barrier();
 }
@@ -259,10 +286,10 @@ pub unsafe fn alltoalls<T>(
     let first = |number: usize, stride: isize| (number * nelems).cast_signed() * stride;
     for member in (0..set.size()).filter(|_| nelems > 0) {
         let block = source.wrapping_offset(first(set.me, sst));
-        let from = set.at(member, block, 1).cast_const();
+        let from = Data::of(call, set.members.pe(member), block, 1);
         let to = dest.wrapping_offset(first(member, dst));
         // SAFETY: the members promise their elements, the caller its room.
-        unsafe { copy_strided((from, sst), (to, dst), nelems) };
+        unsafe { from.copy(call, (0, sst), (to, dst), nelems) };
     }
     set.barrier();
 }
@@ -287,10 +314,18 @@ pub unsafe fn reduce<O: Combine<T>, T: Copy>(
     let elements = usize::try_from(nreduce).unwrap_or(0);
     set.barrier();
     if elements > 0 {
-        let at = |member: usize, address: *const T| set.at(member, address, elements);
+        let (me, size) = (set.me, set.size());
         // SAFETY: all PEs of the set are in this call, so their sources are ready and their
-        // destinations free; `at` checked that both are there.
-        unsafe { combine_slices::<O, T>(set.me, set.size(), elements, source, dest, at) };
+        // destinations free; that both are there is checked.
+        unsafe {
+            if space::has_far() {
+                let pe = |member| set.members.pe(member);
+                combine_slices_across::<O, T>(call, (me, size, elements), source, dest, pe);
+            } else {
+                let at = |member: usize, address: *const T| set.at(member, address, elements);
+                combine_slices::<O, T>(me, size, elements, source, dest, at);
+            }
+        }
     }
     set.barrier();
 }

@@ -1,4 +1,4 @@
-//! Atomics on words of other PEs, by the processor.
+//! Atomics on words of other PEs, by the processor: on other hosts by that of the PE's own process.
 //!
 //! # Invariant
 //! Every atomic of a word goes through the processor, so all of them exclude each other, whatever
@@ -10,8 +10,11 @@ use std::sync::atomic::{
     Ordering::{Acquire, SeqCst},
 };
 
+use weft_fabric::AtomicOperation;
+
+use crate::far::calls;
 use crate::fault::{Fault, raise};
-use crate::space;
+use crate::space::{self, Reach};
 use crate::via::Via;
 
 /// A type that is loaded, stored and exchanged atomically.
@@ -152,10 +155,9 @@ macro_rules! atom_of_bits {
 
 atom_of_bits!(f32: u32, f64: u64);
 
-/// The word at a PE.
+/// The word at a PE of this host.
 #[inline(always)]
-fn word<T>(call: &str, via: impl Via, symmetric: *const T, pe: c_int) -> *mut T {
-    let pe = via.pe(call, pe);
+pub(crate) fn word_at<T>(call: &str, symmetric: *const T, pe: usize) -> *mut T {
     let word = space::remote(call, symmetric.addr(), size_of::<T>(), pe).cast::<T>();
     if !word.is_aligned() {
         misaligned(call, symmetric);
@@ -165,7 +167,7 @@ fn word<T>(call: &str, via: impl Via, symmetric: *const T, pe: c_int) -> *mut T 
 
 #[cold]
 #[inline(never)]
-fn misaligned<T>(call: &str, word: *const T) -> ! {
+pub(crate) fn misaligned<T>(call: &str, word: *const T) -> ! {
     raise(call, &Fault::Misaligned { address: word.addr(), bytes: size_of::<T>() })
 }
 
@@ -175,8 +177,11 @@ fn misaligned<T>(call: &str, word: *const T) -> ! {
 /// None beyond that of a symmetric address, which is checked.
 #[inline(always)]
 pub unsafe fn fetch<T: Atom>(call: &str, via: impl Via, source: *const T, pe: c_int) -> T {
-    // SAFETY: `word` checked it.
-    unsafe { T::load(word(call, via, source, pe)) }
+    match via.reach(call, pe) {
+        // SAFETY: `word_at` checked the word.
+        Reach::Near(pe) => unsafe { T::load(word_at(call, source, pe)) },
+        Reach::Far(pe) => calls::fetch(call, (pe, source), AtomicOperation::Read, None),
+    }
 }
 
 /// Stores a word.
@@ -185,8 +190,11 @@ pub unsafe fn fetch<T: Atom>(call: &str, via: impl Via, source: *const T, pe: c_
 /// As [`fetch`].
 #[inline(always)]
 pub unsafe fn set<T: Atom>(call: &str, via: impl Via, dest: *mut T, value: T, pe: c_int) {
-    // SAFETY: `word` checked it.
-    unsafe { T::store(word(call, via, dest, pe), value) };
+    match via.reach(call, pe) {
+        // SAFETY: `word_at` checked the word.
+        Reach::Near(pe) => unsafe { T::store(word_at(call, dest, pe), value) },
+        Reach::Far(pe) => calls::change(call, (pe, dest), AtomicOperation::Swap, value),
+    }
 }
 
 /// Exchanges a word.
@@ -195,8 +203,13 @@ pub unsafe fn set<T: Atom>(call: &str, via: impl Via, dest: *mut T, value: T, pe
 /// As [`fetch`].
 #[inline(always)]
 pub unsafe fn swap<T: Atom>(call: &str, via: impl Via, dest: *mut T, value: T, pe: c_int) -> T {
-    // SAFETY: `word` checked it.
-    unsafe { T::exchange(word(call, via, dest, pe), value) }
+    match via.reach(call, pe) {
+        // SAFETY: `word_at` checked the word.
+        Reach::Near(pe) => unsafe { T::exchange(word_at(call, dest, pe), value) },
+        Reach::Far(pe) => {
+            calls::fetch(call, (pe, dest), AtomicOperation::Swap, Some((value, value)))
+        }
+    }
 }
 
 /// Stores a word if it has a value.
@@ -212,8 +225,13 @@ pub unsafe fn compare_swap<T: Whole>(
     value: T,
     pe: c_int,
 ) -> T {
-    // SAFETY: `word` checked it.
-    unsafe { T::exchanged_if(word(call, via, dest, pe), cond, value) }
+    match via.reach(call, pe) {
+        // SAFETY: `word_at` checked the word.
+        Reach::Near(pe) => unsafe { T::exchanged_if(word_at(call, dest, pe), cond, value) },
+        Reach::Far(pe) => {
+            calls::fetch(call, (pe, dest), AtomicOperation::CompareSwap, Some((value, cond)))
+        }
+    }
 }
 
 /// Adds one to a word and gives the former value.
@@ -222,8 +240,8 @@ pub unsafe fn compare_swap<T: Whole>(
 /// As [`fetch`].
 #[inline(always)]
 pub unsafe fn fetch_inc<T: Whole>(call: &str, via: impl Via, dest: *mut T, pe: c_int) -> T {
-    // SAFETY: `word` checked it.
-    unsafe { T::plus(word(call, via, dest, pe), T::ONE) }
+    // SAFETY: as there.
+    unsafe { fetch_add(call, via, dest, T::ONE, pe) }
 }
 
 /// Adds one to a word.
@@ -232,12 +250,12 @@ pub unsafe fn fetch_inc<T: Whole>(call: &str, via: impl Via, dest: *mut T, pe: c
 /// As [`fetch`].
 #[inline(always)]
 pub unsafe fn inc<T: Whole>(call: &str, via: impl Via, dest: *mut T, pe: c_int) {
-    // SAFETY: `word` checked it.
-    unsafe { T::plus(word(call, via, dest, pe), T::ONE) };
+    // SAFETY: as there.
+    unsafe { add(call, via, dest, T::ONE, pe) };
 }
 
 macro_rules! modifying {
-    ($($fetching:ident, $plain:ident, $of_whole:ident, $says:literal;)*) => {$(
+    ($($fetching:ident, $plain:ident, $of_whole:ident, $far:ident, $says:literal;)*) => {$(
         #[doc = concat!($says, " a word and gives the former value.")]
         ///
         /// # Safety
@@ -250,8 +268,13 @@ macro_rules! modifying {
             value: T,
             pe: c_int,
         ) -> T {
-            // SAFETY: `word` checked it.
-            unsafe { T::$of_whole(word(call, via, dest, pe), value) }
+            match via.reach(call, pe) {
+                // SAFETY: `word_at` checked the word.
+                Reach::Near(pe) => unsafe { T::$of_whole(word_at(call, dest, pe), value) },
+                Reach::Far(pe) => {
+                    calls::fetch(call, (pe, dest), AtomicOperation::$far, Some((value, value)))
+                }
+            }
         }
 
         #[doc = concat!($says, " a word.")]
@@ -266,25 +289,31 @@ macro_rules! modifying {
             value: T,
             pe: c_int,
         ) {
-            // SAFETY: `word` checked it.
-            unsafe { T::$of_whole(word(call, via, dest, pe), value) };
+            match via.reach(call, pe) {
+                Reach::Near(pe) => {
+                    // SAFETY: `word_at` checked the word.
+                    unsafe { T::$of_whole(word_at(call, dest, pe), value) };
+                }
+                Reach::Far(pe) => calls::change(call, (pe, dest), AtomicOperation::$far, value),
+            }
         }
     )*};
 }
 
 modifying! {
-    fetch_add, add, plus, "Adds to";
-    fetch_and, and, masked, "Ands";
-    fetch_or, or, joined, "Ors";
-    fetch_xor, xor, flipped, "Exclusively ors";
+    fetch_add, add, plus, FetchAdd, "Adds to";
+    fetch_and, and, masked, And, "Ands";
+    fetch_or, or, joined, Or, "Ors";
+    fetch_xor, xor, flipped, Xor, "Exclusively ors";
 }
 
 macro_rules! storing_its_result {
-    ($($name:ident, $does:ident: $bound:ident, ($($value:ident),*);)*) => {$(
+    ($($name:ident, $does:ident: $bound:ident, ($($value:ident),*),
+       $far:ident ($operand:expr, $compare:expr);)*) => {$(
         #[doc = concat!("As [`", stringify!($does), "`]; the former value is stored at `fetch`.")]
         ///
         /// # Safety
-        /// As [`fetch()`]; `fetch` must be a variable of the caller.
+        /// As [`fetch()`]; `fetch` must be a variable of the caller, until the next quiet.
         #[inline(always)]
         pub unsafe fn $name<T: $bound>(
             call: &str,
@@ -294,26 +323,39 @@ macro_rules! storing_its_result {
             $($value: T,)*
             pe: c_int,
         ) {
-            // SAFETY: the caller's promise.
-            unsafe { fetch.write_unaligned($does(call, via, dest, $($value,)* pe)) };
+            match via.reach(call, pe) {
+                Reach::Near(_) => {
+                    // SAFETY: the caller's promise.
+                    unsafe { fetch.write_unaligned($does(call, via, dest, $($value,)* pe)) };
+                }
+                Reach::Far(pe) => {
+                    let operands = Some(($operand, $compare));
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        calls::fetch_later(
+                            call, (pe, dest), AtomicOperation::$far, operands, fetch,
+                        );
+                    }
+                }
+            }
         }
     )*};
 }
 
 storing_its_result! {
-    compare_swap_nbi, compare_swap: Whole, (cond, value);
-    swap_nbi, swap: Atom, (value);
-    fetch_inc_nbi, fetch_inc: Whole, ();
-    fetch_add_nbi, fetch_add: Whole, (value);
-    fetch_and_nbi, fetch_and: Whole, (value);
-    fetch_or_nbi, fetch_or: Whole, (value);
-    fetch_xor_nbi, fetch_xor: Whole, (value);
+    compare_swap_nbi, compare_swap: Whole, (cond, value), CompareSwap (value, cond);
+    swap_nbi, swap: Atom, (value), Swap (value, value);
+    fetch_inc_nbi, fetch_inc: Whole, (), FetchAdd (T::ONE, T::ONE);
+    fetch_add_nbi, fetch_add: Whole, (value), FetchAdd (value, value);
+    fetch_and_nbi, fetch_and: Whole, (value), And (value, value);
+    fetch_or_nbi, fetch_or: Whole, (value), Or (value, value);
+    fetch_xor_nbi, fetch_xor: Whole, (value), Xor (value, value);
 }
 
 /// As [`fetch()`]; the value is stored at `to`.
 ///
 /// # Safety
-/// As [`fetch()`]; `to` must be a variable of the caller.
+/// As [`fetch()`]; `to` must be a variable of the caller, until the next quiet.
 #[inline(always)]
 pub unsafe fn fetch_nbi<T: Atom>(
     call: &str,
@@ -322,8 +364,16 @@ pub unsafe fn fetch_nbi<T: Atom>(
     source: *const T,
     pe: c_int,
 ) {
-    // SAFETY: the caller's promise.
-    unsafe { to.write_unaligned(fetch(call, via, source, pe)) };
+    match via.reach(call, pe) {
+        Reach::Near(_) => {
+            // SAFETY: the caller's promise.
+            unsafe { to.write_unaligned(fetch(call, via, source, pe)) };
+        }
+        Reach::Far(pe) => {
+            // SAFETY: the caller's promise.
+            unsafe { calls::fetch_later(call, (pe, source), AtomicOperation::Read, None, to) };
+        }
+    }
 }
 
 /// Adds to a signal.
@@ -342,8 +392,14 @@ pub unsafe fn signal_add(call: &str, via: impl Via, sig_addr: *mut u64, signal: 
 /// As [`fetch()`].
 #[inline(always)]
 pub unsafe fn signal_set(call: &str, via: impl Via, sig_addr: *mut u64, signal: u64, pe: c_int) {
-    let word = word(call, via, sig_addr.cast_const(), pe);
-    // SAFETY: `word` checked it. A release store suffices: what came before it in this PE is seen
-    // by whoever sees the signal.
-    unsafe { AtomicU64::from_ptr(word) }.store(signal, std::sync::atomic::Ordering::Release);
+    match via.reach(call, pe) {
+        Reach::Near(pe) => {
+            let word = word_at(call, sig_addr.cast_const(), pe);
+            // SAFETY: `word_at` checked the word. A release store suffices: what came before it in
+            // this PE is seen by whoever sees the signal.
+            unsafe { AtomicU64::from_ptr(word) }
+                .store(signal, std::sync::atomic::Ordering::Release);
+        }
+        Reach::Far(pe) => calls::change(call, (pe, sig_addr), AtomicOperation::Swap, signal),
+    }
 }

@@ -1,5 +1,5 @@
-//! Contexts. All operations are done when their calls return, so a context is the team whose
-//! numbers its operations use.
+//! Contexts. Operations on the own host are done when their calls return, and those on other hosts
+//! have one order for all contexts, so a context is the team whose numbers its operations use.
 //!
 //! # Invariant
 //! The memory of a context stays when it ended and is used again for a later one, so that a stale
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
 
 use crate::fault::{Fault, raise};
-use crate::space;
+use crate::space::{self, Reach};
 use crate::team::{SHARED, TEAMS, Team, TeamHandle, WORLD};
 use crate::via::Via;
 
@@ -22,6 +22,8 @@ const OPTIONS: c_long = 0b111;
 /// A context. It ended when its size is 0.
 #[derive(Debug)]
 pub struct State {
+    /// Its size where all PEs are of this host, and else 0.
+    near: AtomicUsize,
     size: AtomicUsize,
     start: AtomicUsize,
     stride: AtomicIsize,
@@ -32,11 +34,19 @@ pub struct State {
 impl State {
     const fn new() -> Self {
         Self {
+            near: AtomicUsize::new(0),
             size: AtomicUsize::new(0),
             start: AtomicUsize::new(0),
             stride: AtomicIsize::new(1),
             team: AtomicUsize::new(WORLD),
         }
+    }
+
+    /// The PE of the world with a number of the team.
+    #[inline(always)]
+    fn pe(&self, number: usize) -> usize {
+        let offset = self.stride.load(Relaxed).wrapping_mul(number.cast_signed());
+        self.start.load(Relaxed).wrapping_add_signed(offset)
     }
 
     fn begin(&self, team: &Team) {
@@ -45,9 +55,11 @@ impl State {
         self.stride.store(members.stride, Relaxed);
         self.team.store(team.index(), Relaxed);
         self.size.store(members.size, Relaxed);
+        self.near.store(if space::is_all_near() { members.size } else { 0 }, Relaxed);
     }
 
     fn end(&self) {
+        self.near.store(0, Relaxed);
         self.size.store(0, Relaxed);
     }
 }
@@ -91,20 +103,29 @@ fn no_context(call: &str, handle: ContextHandle) -> ! {
 
 impl Via for ContextHandle {
     #[inline(always)]
-    fn pe(self, call: &str, pe: c_int) -> usize {
+    fn reach(self, call: &str, pe: c_int) -> Reach {
         let state = self.state(call);
         // A negative number becomes a large one.
         let number = pe.cast_unsigned() as usize;
-        let size = state.size.load(Relaxed);
-        if number >= size {
-            if size == 0 {
-                no_context(call, self);
-            }
-            space::no_such_pe(call, pe, size);
+        if number < state.near.load(Relaxed) {
+            Reach::Near(state.pe(number))
+        } else {
+            look_up(call, self, state, pe)
         }
-        let offset = state.stride.load(Relaxed).wrapping_mul(number.cast_signed());
-        state.start.load(Relaxed).wrapping_add_signed(offset)
     }
+}
+
+#[cold]
+#[inline(never)]
+fn look_up(call: &str, context: ContextHandle, state: &State, pe: c_int) -> Reach {
+    let (number, size) = (pe.cast_unsigned() as usize, state.size.load(Relaxed));
+    if size == 0 {
+        no_context(call, context);
+    }
+    if number >= size {
+        space::no_such_pe(call, pe, size);
+    }
+    space::reach_of(state.pe(number))
 }
 
 /// All contexts that were ever made, but for the default one.
@@ -186,7 +207,8 @@ pub unsafe fn destroy(call: &str, ctx: ContextHandle) {
     if ctx == ContextHandle::DEFAULT || state.size.load(Relaxed) == 0 {
         no_context(call, ctx);
     }
-    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    // SAFETY: as there.
+    unsafe { crate::order::quiet(call, ctx) };
     let _made = made();
     state.end();
 }

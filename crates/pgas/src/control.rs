@@ -1,5 +1,8 @@
 //! The control area of a PE: the words by which PEs wait for each other, outside of their heaps.
 //!
+//! Of a PE of another host there is a copy here. A PE shows each of these what it writes, as far as
+//! they look at it: in the order in which it wrote it.
+//!
 //! # Invariants
 //! - A word has one writer, its owner, unless it says otherwise. Steps only grow.
 //! - Everything here is atomics, so a reference to it may be shared with other processes.
@@ -7,6 +10,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::collective::BUFFER_BYTES;
+use crate::far;
 use crate::space;
 
 /// Teams of which a PE is a member at a time, with the world and the shared team.
@@ -77,7 +81,32 @@ pub(crate) fn of(pe: usize) -> &'static Control {
 
 /// Tells all PEs where this one stands.
 pub fn stand(standing: Standing) {
-    of(space::me()).standing.0.store(standing as u32, Ordering::Release);
+    let own = of(space::me());
+    if standing == Standing::Ended && space::has_far() {
+        // Whoever waits for a step of this PE sees it before it hears of the end.
+        for area in &own.teams {
+            if area.progress.0.load(Ordering::Relaxed) > 0 {
+                show(&area.progress.0, space::far_pes());
+            }
+        }
+    }
+    own.standing.0.store(standing as u32, Ordering::Release);
+    if space::has_far() {
+        let bytes = (standing as u32).to_ne_bytes();
+        show_bytes(own.standing.0.as_ptr().cast(), &bytes, space::far_pes());
+    }
+}
+
+/// Shows PEs of other hosts bytes of the own control area, which begin at an address in it.
+pub(crate) fn show_bytes(at: *const u8, bytes: &[u8], mut to: impl Iterator<Item = usize>) {
+    let offset = at.addr() - space::control(space::me()).addr();
+    far::remote().show(&mut to, offset, bytes);
+}
+
+/// Shows PEs of other hosts a word of the own control area.
+pub(crate) fn show(word: &AtomicU64, to: impl Iterator<Item = usize>) {
+    let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+    show_bytes(word.as_ptr().cast(), &bytes, to);
 }
 
 /// Whether a PE has ended.
@@ -87,7 +116,12 @@ pub fn has_ended(pe: usize) -> bool {
 
 /// Counts a start of this PE, and gives how many there were with it.
 pub fn count_start() -> u64 {
-    of(space::me()).starts.0.fetch_add(1, Ordering::AcqRel) + 1
+    let starts = &of(space::me()).starts.0;
+    let times = starts.fetch_add(1, Ordering::AcqRel) + 1;
+    if space::has_far() {
+        show(starts, space::far_pes());
+    }
+    times
 }
 
 /// Whether a PE was started as often.

@@ -85,6 +85,27 @@ pub enum Fault {
         /// The PE.
         pe: usize,
     },
+    /// A PE of another host is not reached any more.
+    #[error(
+        "PE {pe} is not reached any more: {reason}; look whether it and its host still run, and \
+         whether the network between the hosts works"
+    )]
+    Lost {
+        /// The PE.
+        pe: usize,
+        /// The reason.
+        reason: String,
+    },
+    /// A PE of another host broke the rules of the library.
+    #[error(
+        "PE {pe} broke the protocol: {breach}; have all PEs use the same release of the library"
+    )]
+    Broke {
+        /// The PE.
+        pe: usize,
+        /// The rule.
+        breach: String,
+    },
     /// The calling PE is not in the active set.
     #[error(
         "the active set (start {start}, log stride {log_stride}, size {size}) {problem}; the \

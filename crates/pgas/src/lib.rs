@@ -1,7 +1,8 @@
 //! Layer 3: a partitioned global address space, as OpenSHMEM has it, over memory that PEs share.
 //!
-//! A PE (processing element) is a process of a job. The memory of all PEs is mapped in each of
-//! them, so an operation is a copy or an atomic of the processor: no queue, lock or system call.
+//! A PE (processing element) is a process of a job. The memory of all PEs of a host is mapped in
+//! each of them, so an operation is a copy or an atomic of the processor: no queue, lock or system
+//! call. PEs of other hosts are reached by messages (`far`).
 //! The functions here have the specification's parameters behind the name of the C function, for
 //! messages; the surface crate exports them, and knows how memory comes to be shared ([`space`])
 //! and how a job ends ([`fault`]).
@@ -9,6 +10,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `space`, `control` | where the memory of each PE lies; the words by which PEs wait |
+//! | `far` | PEs of other hosts |
 //! | `rma`, `amo`, `order` | copies; atomics; fence and quiet |
 //! | `wait`, `waiting` | waiting for a word; how a PE waits |
 //! | `team`, `context`, `via` | numbers of PEs |
@@ -30,6 +32,7 @@ pub mod amo;
 pub mod collective;
 pub mod context;
 pub mod control;
+pub mod far;
 pub mod fault;
 pub mod heap;
 pub mod lock;

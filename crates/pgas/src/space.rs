@@ -4,15 +4,21 @@
 //! control area and the statics of its PE, at the same offsets in each. So a symmetric address of
 //! this PE becomes that of another by adding a multiple of the stride.
 //!
+//! Memory of a PE of another host is not mapped: of its slot only the control area is memory, a
+//! copy that its owner keeps ([`crate::far`]). A job on one host looks for no such PE: it compares
+//! the number of a PE with a bound, which is that of all PEs there. In a job across hosts the bound
+//! is 0, and each operation looks at a table ([`is_far`]).
+//!
 //! # Invariants
-//! - While [`pes`] is not 0, all slots are mapped for reading and writing, and the numbers here do
-//!   not change. They are written before `pes`.
+//! - While [`pes`] is not 0, the slots of the PEs of this host are mapped for reading and writing,
+//!   and the numbers here do not change. They are written before `pes`.
 //! - Slots stay mapped until the process ends.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::control::Control;
+use crate::far::{Place, Segment};
 use crate::fault::{Fault, raise};
 
 /// Where everything lies.
@@ -43,6 +49,8 @@ pub struct Layout {
 /// The layout in one cache line, read by every operation.
 #[repr(align(64))]
 struct Space {
+    /// PEs below it are reached by loads and stores: all, or none are known to be.
+    near: AtomicUsize,
     pes: AtomicUsize,
     own: AtomicUsize,
     heap_bytes: AtomicUsize,
@@ -61,6 +69,7 @@ const fn zero() -> AtomicUsize {
 }
 
 static SPACE: Space = Space {
+    near: zero(),
     pes: zero(),
     own: zero(),
     heap_bytes: zero(),
@@ -82,11 +91,50 @@ fn get(word: &AtomicUsize) -> usize {
     word.load(Ordering::Relaxed)
 }
 
+/// The number of the host of each PE; not set in a job on one host.
+static HOSTS: std::sync::OnceLock<Box<[u32]>> = std::sync::OnceLock::new();
+
+/// Says, before the space is opened for the first time, that the PEs are of several hosts: the
+/// number of the host of each one.
+pub fn is_across_hosts(hosts: Box<[u32]>) {
+    let _ = HOSTS.set(hosts);
+}
+
+/// The number of the host of a PE; 0 in a job on one host.
+pub fn host(pe: usize) -> u32 {
+    HOSTS.get().and_then(|hosts| hosts.get(pe)).copied().unwrap_or(0)
+}
+
+/// Whether a PE is of another host.
+pub fn is_far(pe: usize) -> bool {
+    host(pe) != host(me())
+}
+
+/// Whether any PE is of another host.
+pub fn has_far() -> bool {
+    HOSTS.get().is_some()
+}
+
+/// The PEs of other hosts.
+pub(crate) fn far_pes() -> impl Iterator<Item = usize> {
+    (0..pes()).filter(|pe| is_far(*pe))
+}
+
+/// How a PE is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// By loads and stores.
+    Near(usize),
+    /// By messages: it is of another host.
+    Far(usize),
+}
+
 /// Opens the space: operations work from now on.
 ///
 /// # Safety
-/// All slots of the layout must be mapped for reading and writing until the process ends, each with
-/// a control area of [`Control::BYTES`] bytes that was zeroed memory at first.
+/// The slots of the PEs of this host must be mapped for reading and writing until the process ends.
+/// In the slot of each PE, also of other hosts, there must be a control area of [`Control::BYTES`]
+/// bytes that was zeroed memory at first.
 pub unsafe fn open(layout: &Layout) {
     for (word, value) in [
         (&SPACE.me, layout.me),
@@ -103,10 +151,12 @@ pub unsafe fn open(layout: &Layout) {
         word.store(value, Ordering::Relaxed);
     }
     SPACE.pes.store(layout.pes, Ordering::Release);
+    SPACE.near.store(if has_far() { 0 } else { layout.pes }, Ordering::Release);
 }
 
 /// Closes the space: every operation is refused from now on. The memory stays mapped.
 pub fn close() {
+    SPACE.near.store(0, Ordering::Release);
     SPACE.pes.store(0, Ordering::Release);
 }
 
@@ -119,6 +169,12 @@ pub fn without_statics(hint: &'static str) {
 #[inline(always)]
 pub fn pes() -> usize {
     get(&SPACE.pes)
+}
+
+/// Whether all PEs are reached by loads and stores. Also false while the space is closed.
+#[inline(always)]
+pub fn is_all_near() -> bool {
+    get(&SPACE.near) != 0
 }
 
 /// This PE. 0 before the space was opened.
@@ -181,6 +237,48 @@ pub fn checked_pe(call: &str, pe: c_int) -> usize {
     number
 }
 
+/// How the PE with a number of the world is reached.
+#[inline(always)]
+pub fn reach(call: &str, pe: c_int) -> Reach {
+    // A negative number becomes a large one.
+    let number = pe.cast_unsigned() as usize;
+    if number < get(&SPACE.near) { Reach::Near(number) } else { look_up(call, pe) }
+}
+
+#[cold]
+#[inline(never)]
+fn look_up(call: &str, pe: c_int) -> Reach {
+    reach_of(checked_pe(call, pe))
+}
+
+/// How a PE that was checked is reached.
+pub fn reach_of(pe: usize) -> Reach {
+    if is_far(pe) { Reach::Far(pe) } else { Reach::Near(pe) }
+}
+
+/// Where `bytes` at a symmetric address lie in the memory of each PE.
+pub(crate) fn place_of(call: &str, address: usize, bytes: usize) -> Place {
+    if offset(address, bytes).is_none() {
+        not_symmetric(call, address, bytes);
+    }
+    let in_heap = address.wrapping_sub(get(&SPACE.own));
+    if in_heap < get(&SPACE.heap_bytes) {
+        return Place { segment: Segment::Heap, offset: in_heap as u64 };
+    }
+    let in_statics = address.wrapping_sub(get(&SPACE.statics));
+    Place { segment: Segment::Statics, offset: in_statics as u64 }
+}
+
+/// The address in this PE of bytes that another PE named, if they are symmetric.
+pub(crate) fn own(segment: Segment, offset: usize, bytes: usize) -> Option<*mut u8> {
+    let (start, length) = match segment {
+        Segment::Heap => (get(&SPACE.own), get(&SPACE.heap_bytes)),
+        Segment::Statics => (get(&SPACE.statics), get(&SPACE.statics_bytes)),
+    };
+    let end = offset.checked_add(bytes)?;
+    (end <= length).then(|| pointer(start.wrapping_add(offset)))
+}
+
 /// The offset in a slot of a symmetric address of this PE, if `bytes` from there on are symmetric.
 #[inline(always)]
 fn offset(address: usize, bytes: usize) -> Option<usize> {
@@ -197,7 +295,7 @@ fn offset(address: usize, bytes: usize) -> Option<usize> {
     None
 }
 
-/// Where `bytes` at a symmetric address of this PE lie at a PE that was checked.
+/// Where `bytes` at a symmetric address of this PE lie at a PE of this host.
 #[inline(always)]
 pub fn remote(call: &str, address: usize, bytes: usize, pe: usize) -> *mut u8 {
     match offset(address, bytes) {
@@ -209,9 +307,9 @@ pub fn remote(call: &str, address: usize, bytes: usize, pe: usize) -> *mut u8 {
     }
 }
 
-/// As [`remote`], and `None` for an address that is not symmetric.
+/// As [`remote`], and `None` for an address that is not symmetric or a PE of another host.
 pub fn find(address: usize, pe: usize) -> Option<*mut u8> {
-    let offset = offset(address, 1)?;
+    let offset = offset(address, 1).filter(|_| !is_far(pe))?;
     let slot = get(&SPACE.base).wrapping_add(pe.wrapping_mul(get(&SPACE.stride)));
     Some(pointer(slot.wrapping_add(offset)))
 }

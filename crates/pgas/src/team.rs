@@ -9,6 +9,7 @@
 
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::collective::steps;
 use crate::control::{self, TEAMS_MAX, TeamArea};
@@ -30,8 +31,12 @@ const NUM_CONTEXTS: c_long = 1;
 #[derive(Debug)]
 pub struct Team {
     size: AtomicUsize,
+    /// Its size where all members are of this host, and else more than any size.
+    near: AtomicUsize,
     start: AtomicUsize,
     stride: AtomicIsize,
+    /// Where its members are, if they are on several hosts.
+    across: Mutex<Option<Arc<Across>>>,
     /// The number of this PE in the team.
     me: AtomicUsize,
     /// The last collective that this PE began.
@@ -39,6 +44,43 @@ pub struct Team {
     /// The last step that all members are known to have reached.
     pub(crate) known: AtomicU64,
     contexts: AtomicI32,
+}
+
+/// The members of a team on several hosts, by their numbers in the team.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Across {
+    /// The first member of each host.
+    pub leaders: Vec<usize>,
+    /// The one of this host, by its place among the leaders.
+    pub own: usize,
+    /// The members of this host.
+    pub near: Vec<usize>,
+    /// The others, by their numbers in the world.
+    pub far: Vec<usize>,
+}
+
+impl Across {
+    /// Where members are; nothing if all are on the own host.
+    fn of(members: &Members) -> Option<Self> {
+        let mut across = Self::default();
+        let mut hosts = Vec::new();
+        let own = space::host(space::me());
+        for number in 0..members.size {
+            let pe = members.pe(number);
+            let host = space::host(pe);
+            if !hosts.contains(&host) {
+                hosts.push(host);
+                across.leaders.push(number);
+            }
+            if host == own {
+                across.near.push(number);
+            } else {
+                across.far.push(pe);
+            }
+        }
+        across.own = hosts.iter().position(|host| *host == own)?;
+        (!across.far.is_empty()).then_some(across)
+    }
 }
 
 /// All teams of this PE: the world, the PEs that share memory, and those that were split off.
@@ -143,8 +185,10 @@ impl Team {
     const fn free() -> Self {
         Self {
             size: AtomicUsize::new(0),
+            near: AtomicUsize::new(0),
             start: AtomicUsize::new(0),
             stride: AtomicIsize::new(1),
+            across: Mutex::new(None),
             me: AtomicUsize::new(0),
             begun: AtomicU64::new(0),
             known: AtomicU64::new(0),
@@ -156,6 +200,24 @@ impl Team {
     #[inline(always)]
     pub fn size(&self) -> usize {
         self.size.load(Relaxed)
+    }
+
+    /// Its number of PEs where all are of this host, and else more than any number.
+    #[inline(always)]
+    pub(crate) fn near(&self) -> usize {
+        self.near.load(Relaxed)
+    }
+
+    /// Whether its members are on several hosts.
+    #[inline(always)]
+    pub(crate) fn is_across(&self) -> bool {
+        self.near() == usize::MAX
+    }
+
+    /// Where its members are. Nobody is anywhere in a team of one host.
+    pub(crate) fn across(&self) -> Arc<Across> {
+        let across = self.across.lock().unwrap_or_else(PoisonError::into_inner);
+        across.clone().unwrap_or_default()
     }
 
     /// The number of this PE in it.
@@ -187,6 +249,11 @@ impl Team {
         &control::of(self.pe(number)).teams[self.index()]
     }
 
+    fn free_again(&self) {
+        self.size.store(0, Relaxed);
+        self.near.store(0, Relaxed);
+    }
+
     fn occupy(&self, members: &Members, me: usize, contexts: c_int, begun: u64) {
         self.start.store(members.start, Relaxed);
         self.stride.store(members.stride, Relaxed);
@@ -195,23 +262,38 @@ impl Team {
         self.begun.store(begun, Relaxed);
         // Its buffers are in use by nobody: all members are free of the index.
         self.known.store(steps::end_of(begun), Relaxed);
+        let across = if space::has_far() { Across::of(members) } else { None };
+        self.near.store(if across.is_some() { usize::MAX } else { members.size }, Relaxed);
+        *self.across.lock().unwrap_or_else(PoisonError::into_inner) = across.map(Arc::new);
         self.size.store(members.size, Relaxed);
     }
 }
 
 /// Makes the two teams that are always there. The space must be open.
 pub fn begin() {
-    let members = Members { start: 0, stride: 1, size: space::pes() };
-    for index in [WORLD, SHARED] {
+    let world = Members { start: 0, stride: 1, size: space::pes() };
+    for (index, members) in [(WORLD, world), (SHARED, sharing(&world))] {
         let begun = TEAMS[index].begun.load(Relaxed);
-        TEAMS[index].occupy(&members, space::me(), 0, begun);
+        let me = members.number(space::me()).expect("this PE is in both");
+        TEAMS[index].occupy(&members, me, 0, begun);
     }
+}
+
+/// The PEs that share memory with this one: those of its host if they are at a stride, as launchers
+/// place them. Else it is this PE alone.
+fn sharing(world: &Members) -> Members {
+    let near: Vec<usize> = (0..world.size).filter(|pe| !space::is_far(*pe)).collect();
+    let alone = Members { start: space::me(), stride: 1, size: 1 };
+    let (Some(start), size) = (near.first().copied(), near.len()) else { return alone };
+    let stride = near.get(1).map_or(1, |second| second - start);
+    let members = Members { start, stride: stride.cast_signed(), size };
+    if (0..size).all(|number| members.pe(number) == near[number]) { members } else { alone }
 }
 
 /// Frees all teams, at the end of the library.
 pub fn end() {
     for team in &TEAMS {
-        team.size.store(0, Relaxed);
+        team.free_again();
     }
 }
 
@@ -359,7 +441,7 @@ pub unsafe fn split_2d(
         Some((Ok(x), Ok(y))) => (0, x, y),
         Some((x, y)) => {
             for made in [x, y].into_iter().flatten().filter(|made| *made != TeamHandle::INVALID) {
-                made.expect(call).size.store(0, Relaxed);
+                made.expect(call).free_again();
             }
             (-1, TeamHandle::INVALID, TeamHandle::INVALID)
         }
@@ -413,18 +495,23 @@ fn split(
     let indices: Option<Vec<usize>> = parts.iter().map(index_of).collect();
     let mut made = TeamHandle::INVALID;
     if let Some(indices) = &indices {
+        let mine = parts.iter().zip(indices).find(|(part, _)| part.number(space::me()).is_some());
+        let progress = mine.map_or(0, |(_, index)| {
+            let area = &control::of(space::me()).teams[*index];
+            area.progress.0.load(Relaxed)
+        });
+        let reached = steps::exchange(call, parent, progress);
         for (part, index) in parts.iter().zip(indices) {
             let Some(me) = part.number(space::me()) else { continue };
-            let reached = (0..part.size)
-                .map(|number| &control::of(part.pe(number)).teams[*index])
-                .map(|area| area.progress.0.load(std::sync::atomic::Ordering::Acquire))
-                .max();
+            let members =
+                (0..part.size).filter_map(|number| parent_members.number(part.pe(number)));
+            let reached = members.map(|member| reached[member]).max();
             let begun = steps::collective_of(reached.unwrap_or(0)) + 1;
             TEAMS[*index].occupy(part, me, contexts, begun);
             made = TeamHandle::of(*index);
         }
     }
-    // Nobody goes on at a new team before all have read how far its members had come.
+    // Nobody goes on at a new team before all are in it.
     steps::sync(call, parent);
     if indices.is_some() { Ok(made) } else { Err(TeamsFull) }
 }
@@ -440,7 +527,7 @@ pub unsafe fn destroy(call: &str, team: TeamHandle) {
     }
     steps::sync(call, team);
     crate::context::end_those_of(team);
-    team.size.store(0, Relaxed);
+    team.free_again();
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use std::ffi::c_int;
 
-use crate::space;
+use crate::space::{self, Reach};
 
 /// A context of operations.
 pub trait Via: Copy {
-    /// The PE of the world with a number of the context's team.
-    fn pe(self, call: &str, pe: c_int) -> usize;
+    /// How the PE with a number of the context's team is reached.
+    fn reach(self, call: &str, pe: c_int) -> Reach;
 }
 
 /// The default context.
@@ -16,7 +16,7 @@ pub struct World;
 
 impl Via for World {
     #[inline(always)]
-    fn pe(self, call: &str, pe: c_int) -> usize {
-        space::checked_pe(call, pe)
+    fn reach(self, call: &str, pe: c_int) -> Reach {
+        space::reach(call, pe)
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! Stores of other PEs ring no bell, so a sleeper looks again by itself. With more PEs than
 //! processors the one that is waited for may have none, so the looking is short then.
+//!
+//! In a job across hosts a waiter also handles the messages of others, and sleeps on its endpoint.
 
 use std::time::Duration;
 
 use weft_sync::{AdaptiveWait, Step, contention};
 
+use crate::far::{self, Remote};
 use crate::fault::{Fault, raise};
 
 /// Looks before the wait adapts, about 2 us: a line of the cache comes from another processor in
@@ -18,6 +21,11 @@ const LOOKS: u32 = 125;
 const LOOKS_CROWDED: u32 = 50;
 /// Calls that look and return, until another process gets the processor.
 const CALLS_IN_VAIN: u32 = 1500;
+/// Looks between two looks at the endpoint, which take about as long.
+const LOOKS_EACH: u32 = 16;
+/// Looks at the endpoint without a pause: about the time of some messages over a network.
+const POLLS: u32 = 200;
+const POLLS_CROWDED: u32 = 60;
 const SPINS: u32 = 16;
 const YIELDS: u32 = 100;
 const NAP_MIN: Duration = Duration::from_micros(20);
@@ -38,6 +46,9 @@ fn keep_waiting(
     ready: &mut impl FnMut() -> bool,
     mut gone: impl FnMut() -> Option<usize>,
 ) {
+    if let Some(remote) = far::installed() {
+        return keep_waiting_across(call, remote, ready, gone);
+    }
     let looks = if contention::is_contended() { LOOKS_CROWDED } else { LOOKS };
     for _ in 0..looks {
         if ready() {
@@ -65,9 +76,45 @@ fn keep_waiting(
     }
 }
 
+#[inline(never)]
+fn keep_waiting_across(
+    call: &str,
+    remote: &dyn Remote,
+    ready: &mut dyn FnMut() -> bool,
+    mut gone: impl FnMut() -> Option<usize>,
+) {
+    let mut wait = AdaptiveWait::new(SPINS, YIELDS);
+    let mut nap = NAP_MIN;
+    let mut polls = 0;
+    let enough = if contention::is_contended() { POLLS_CROWDED } else { POLLS };
+    while !(0..LOOKS_EACH).any(|_| ready()) {
+        // Others that wait for this PE's answers say more soon: it does not sleep between them.
+        polls = if remote.poll() { 0 } else { polls + 1 };
+        if polls < enough {
+            continue;
+        }
+        match wait.step() {
+            Step::Spin => {}
+            Step::Yield => wait.give_way(),
+            Step::Sleep => {
+                if let Some(pe) = gone()
+                    && !ready()
+                {
+                    raise(call, &Fault::Deserted { pe });
+                }
+                remote.sleep(nap);
+                nap = (nap * 2).min(NAP_MAX);
+            }
+        }
+    }
+}
+
 /// Called when a program looked at memory and found nothing: now and then another process gets the
 /// processor, so that a program that polls does not keep it from the one it waits for.
 pub(crate) fn in_vain() {
+    if let Some(remote) = far::installed() {
+        remote.poll();
+    }
     thread_local! {
         static LOOKED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
     }

@@ -1,4 +1,5 @@
-//! A card: what a PE tells the others at the start, as a line of text for the launcher.
+//! A card: what a PE tells the others at the start, as a line of text for the launcher. PEs of
+//! several hosts tell each other of their endpoints then ([`crate::far::opening`]).
 //!
 //! # Invariants
 //! - A card of another process is untrusted: what it names is opened and checked
@@ -11,9 +12,9 @@ use std::str::FromStr;
 use thiserror::Error;
 
 /// The first word of a card. It changes when cards of two releases cannot be compared.
-const FORM: &str = "weft-shmem-1";
+const FORM: &str = "weft-shmem-2";
 /// Longest name of a host or a program in a card.
-const NAME_BYTES_MAX: usize = 160;
+const NAME_BYTES_MAX: usize = 130;
 
 /// A file of memory of a PE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +43,8 @@ pub struct Card {
     pub machine: String,
     /// The name of the machine, for messages.
     pub host: String,
+    /// The name that the option `fabric.host` gives to the host, or nothing.
+    pub named: String,
     /// The name space of its process numbers.
     pub processes: String,
     /// Its process.
@@ -60,6 +63,13 @@ pub struct Card {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{0:?} is no card of this release; have all PEs use the same release of the library")]
 pub struct NoCard(String);
+
+impl NoCard {
+    /// A text that is no card.
+    pub fn of(text: &str) -> Self {
+        Self(text.chars().take(80).collect())
+    }
+}
 
 /// A name without what a launcher cannot carry.
 pub fn name(text: &str) -> String {
@@ -91,9 +101,10 @@ impl fmt::Display for Card {
         let statics = self.statics.map_or_else(|| "-".to_owned(), |file| file.to_string());
         write!(
             f,
-            "{FORM};{};{};{};{};{};{};{statics};{};{}",
+            "{FORM};{};{};{};{};{};{};{};{statics};{};{}",
             name(&self.machine),
             name(&self.host),
+            name(&self.named),
             name(&self.processes),
             self.process,
             self.heap,
@@ -108,13 +119,13 @@ impl FromStr for Card {
     type Err = NoCard;
 
     fn from_str(text: &str) -> Result<Self, NoCard> {
-        parse(text).ok_or_else(|| NoCard(text.chars().take(80).collect()))
+        parse(text).ok_or_else(|| NoCard::of(text))
     }
 }
 
 fn parse(text: &str) -> Option<Card> {
     let parts: Vec<&str> = text.split(';').collect();
-    let [FORM, machine, host, processes, process, heap, heap_bytes, statics, build, offset] =
+    let [FORM, machine, host, named, processes, process, heap, heap_bytes, statics, build, offset] =
         parts[..]
     else {
         return None;
@@ -127,6 +138,7 @@ fn parse(text: &str) -> Option<Card> {
     Some(Card {
         machine: machine.to_owned(),
         host: host.to_owned(),
+        named: named.to_owned(),
         processes: processes.to_owned(),
         process: process.parse().ok()?,
         heap,
@@ -136,24 +148,18 @@ fn parse(text: &str) -> Option<Card> {
     })
 }
 
-/// Why the PEs of a job cannot share memory.
+/// How a PE is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// It is on this host: its memory can be mapped.
+    Memory,
+    /// It is on another host.
+    Fabric,
+}
+
+/// Why PEs cannot be in one job.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum Apart {
-    /// They are on two hosts.
-    #[error(
-        "PE {pe} is on host {theirs} and PE {me} on host {mine}; PEs on several hosts are not \
-         supported yet: start all of them on one host"
-    )]
-    Hosts {
-        /// The other PE.
-        pe: usize,
-        /// Its host.
-        theirs: String,
-        /// This PE.
-        me: usize,
-        /// Its host.
-        mine: String,
-    },
     /// They are in two containers.
     #[error(
         "PE {pe} is in another container than PE {me}: they have different PID name spaces; start \
@@ -198,16 +204,13 @@ pub enum Apart {
 }
 
 impl Card {
-    /// How memory of another PE is reached: on one host all of it is memory.
+    /// How another PE is reached.
     ///
     /// # Errors
     /// [`Apart`].
-    pub fn compare(&self, me: usize, other: &Self, pe: usize) -> Result<(), Apart> {
-        if self.machine != other.machine {
-            let (theirs, mine) = (other.host.clone(), self.host.clone());
-            return Err(Apart::Hosts { pe, theirs, me, mine });
-        }
-        if self.processes != other.processes {
+    pub fn compare(&self, me: usize, other: &Self, pe: usize) -> Result<Way, Apart> {
+        let way = if self.is_of_host(other) { Way::Memory } else { Way::Fabric };
+        if way == Way::Memory && self.processes != other.processes {
             return Err(Apart::Containers { pe, me });
         }
         if (self.heap_bytes, self.heap.bytes) != (other.heap_bytes, other.heap.bytes) {
@@ -219,7 +222,13 @@ impl Card {
             let (theirs, mine) = (other.program.build.clone(), self.program.build.clone());
             return Err(Apart::Programs { pe, theirs, me, mine });
         }
-        Ok(())
+        Ok(way)
+    }
+
+    /// Whether another PE is on the host of this one: on its machine, and under the same name if
+    /// hosts were given names.
+    pub fn is_of_host(&self, other: &Self) -> bool {
+        (&self.machine, &self.named) == (&other.machine, &other.named)
     }
 }
 
@@ -233,6 +242,7 @@ mod tests {
         Card {
             machine: "b00t".to_owned(),
             host: "node 1;".to_owned(),
+            named: String::new(),
             processes: "pid:[1]".to_owned(),
             process: 77,
             heap: File { number: 5, inode: 123, bytes: 4096 },
@@ -255,7 +265,14 @@ mod tests {
     #[test]
     fn long_names_leave_room() {
         let long = "x".repeat(10_000);
-        let card = Card { machine: long.clone(), host: long.clone(), processes: long, ..card() };
+        let card = Card {
+            machine: long.clone(),
+            host: long.clone(),
+            named: long.clone(),
+            processes: long.clone(),
+            program: Program { build: long, offset: usize::MAX },
+            ..card()
+        };
         assert!(card.to_string().len() < 900);
     }
 
@@ -267,8 +284,14 @@ mod tests {
             change(&mut other);
             mine.compare(0, &other, 3)
         };
-        assert_eq!(with(|_| {}), Ok(()));
-        assert!(matches!(with(|c| c.machine.push('x')), Err(Apart::Hosts { pe: 3, me: 0, .. })));
+        assert_eq!(with(|_| {}), Ok(Way::Memory));
+        assert_eq!(with(|c| c.machine.push('x')), Ok(Way::Fabric));
+        assert_eq!(with(|c| c.named.push('x')), Ok(Way::Fabric));
+        let on_another = |c: &mut Card| {
+            c.machine.push('x');
+            c.heap_bytes = 8;
+        };
+        assert!(matches!(with(on_another), Err(Apart::Heaps { .. })));
         assert!(matches!(with(|c| c.processes.push('x')), Err(Apart::Containers { .. })));
         assert!(matches!(with(|c| c.heap_bytes = 8), Err(Apart::Heaps { .. })));
         assert!(matches!(with(|c| c.program.offset = 8), Err(Apart::Programs { .. })));

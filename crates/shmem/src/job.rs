@@ -4,6 +4,8 @@
 //! - Starts and ends nest: the first start and the last end count. After the end the memory stays
 //!   mapped, so that destructors of the program still find its variables, and a later start uses it
 //!   again.
+//! - PEs of other hosts are served from before the space is opened for the first time until the
+//!   process ends.
 //! - The launcher's connection has a lock of its own, which no call waits for while it ends a job.
 
 use std::ffi::c_int;
@@ -14,7 +16,9 @@ use weft_pgas::control::{self, Standing};
 use weft_pgas::space::Layout;
 use weft_pgas::{collective, context, memory, space, team, waiting};
 
-use crate::card::Card;
+use crate::card::{Card, Way};
+use crate::far::opening::{self, FarCard, Opened};
+use crate::far::{self, station};
 use crate::fork;
 use crate::mapping::Mapping;
 use crate::settings::Settings;
@@ -60,13 +64,15 @@ pub fn start(call: &str) {
                 fail(&format!("{call}: {message}"));
             }
         },
-        State::Ended { layout } => *layout,
+        State::Ended { layout } => {
+            let layout = *layout;
+            // SAFETY: as in `meet`.
+            unsafe { space::open(&layout) };
+            layout
+        }
     };
     *state = State::Running { starts: 1, layout };
     drop(state);
-    // SAFETY: `meet` mapped all slots of the layout and leaves them until the process ends. Control
-    // areas are fresh memory.
-    unsafe { space::open(&layout) };
     control::stand(Standing::Running);
     let times = control::count_start();
     for pe in 0..layout.pes {
@@ -93,6 +99,7 @@ fn meet() -> Result<Layout, String> {
     let statics = statics::of_process();
     let mapping = Mapping::make(me, pes, settings.heap_bytes, statics);
     let mut mapping = mapping.map_err(|error| format!("PE {me}: {error}"))?;
+    let mut across = None;
     if pes == 1 {
         if let (Statics::Private(_), Ok(range)) = (statics, Image::of_process().range()) {
             mapping.with_own_variables(range);
@@ -101,21 +108,42 @@ fn meet() -> Result<Layout, String> {
         if let Statics::Private(why) = statics {
             space::without_statics(why);
         }
-        join_others(&mut mapping, me, pes).map_err(|error| format!("PE {me}: {error}"))?;
+        across = join_others(&mut mapping, me, pes).map_err(|error| format!("PE {me}: {error}"))?;
     }
     if settings.debug {
         collective::compare_calls();
     }
     let layout = *mapping.layout();
     if me == 0 {
-        crate::setup::print(&settings, &layout, statics);
+        crate::setup::print(&settings, &layout, statics, across.is_some());
+    }
+    let hosts = across.as_ref().map(|across| across.hosts.clone());
+    if let Some(hosts) = hosts {
+        space::is_across_hosts(hosts.into());
+    }
+    // SAFETY: all slots of the PEs of this host are mapped, and a control area in those of others.
+    // They stay until the process ends. Control areas are fresh memory.
+    unsafe { space::open(&layout) };
+    if let Some(across) = across {
+        let begun =
+            meet_far(&mapping, statics, &across).map_err(|error| format!("PE {me}: {error}"));
+        if let Err(error) = begun {
+            space::close();
+            return Err(error);
+        }
     }
     MAPPINGS.lock().unwrap_or_else(PoisonError::into_inner).push(mapping);
     Ok(layout)
 }
 
+/// A job on several hosts.
+struct Across {
+    /// The number of the host of each PE.
+    hosts: Vec<u32>,
+}
+
 /// Tells the other PEs of this one's memory, and maps theirs.
-fn join_others(mapping: &mut Mapping, me: usize, pes: usize) -> Result<(), String> {
+fn join_others(mapping: &mut Mapping, me: usize, pes: usize) -> Result<Option<Across>, String> {
     let mut launcher = lock(&LAUNCHER);
     let job = launcher.as_mut().expect("the job was joined just before");
     let text = |error: &dyn std::fmt::Display| error.to_string();
@@ -125,21 +153,62 @@ fn join_others(mapping: &mut Mapping, me: usize, pes: usize) -> Result<(), Strin
     let rank = |pe: usize| u32::try_from(pe).expect("the launcher's ranks have 32 bits");
     job.put(&key(me), &own.to_string()).map_err(|error| text(&error))?;
     job.barrier(START_WITHIN).map_err(|error| text(&error))?;
-    let mut outcome = Ok(());
-    for pe in (0..pes).filter(|pe| *pe != me) {
+    let mut cards = Vec::new();
+    for pe in 0..pes {
         let card = job.get(rank(pe), &key(pe)).map_err(|error| text(&error))?;
-        let card: Card = card.parse().map_err(|error| format!("PE {pe}: {error}"))?;
-        outcome = own.compare(me, &card, pe).map_err(|error| text(&error));
-        if outcome.is_err() {
-            break;
-        }
-        outcome = mapping.join(pe, &card).map_err(|error| text(&error));
-        if outcome.is_err() {
-            break;
+        cards.push(card.parse::<Card>().map_err(|error| format!("PE {pe}: {error}"))?);
+    }
+    let is_one_host = cards.iter().all(|card| card.is_of_host(&own));
+    for (pe, card) in cards.iter().enumerate().filter(|(pe, _)| *pe != me) {
+        match own.compare(me, card, pe).map_err(|error| text(&error))? {
+            Way::Memory => mapping.join(pe, card).map_err(|error| text(&error))?,
+            Way::Fabric => mapping.show(pe).map_err(|error| text(&error))?,
         }
     }
-    outcome?;
     // No PE goes on, and so none ends, before all have opened its memory.
+    job.barrier(START_WITHIN).map_err(|error| text(&error))?;
+    // A host has the number of its first PE.
+    let first = |card: &Card| cards.iter().position(|other| other.is_of_host(card));
+    let number = |card| u32::try_from(first(card).unwrap_or(0)).unwrap_or(0);
+    Ok((!is_one_host).then(|| Across { hosts: cards.iter().map(number).collect() }))
+}
+
+/// Meets the PEs of other hosts: they are connected when it returns.
+fn meet_far(mapping: &Mapping, statics: &Statics, across: &Across) -> Result<(), String> {
+    let mut launcher = lock(&LAUNCHER);
+    let job = launcher.as_mut().expect("the job was joined just before");
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let me = mapping.layout().me;
+    let is_far = |pe: usize| across.hosts[pe] != across.hosts[me];
+    let far: Vec<usize> = (0..across.hosts.len()).filter(|pe| is_far(*pe)).collect();
+    let variables = match statics {
+        Statics::Shared(shared) => Some(&shared.memory),
+        Statics::Private(_) => None,
+    };
+    let heap = (mapping.heap(), mapping.layout().heap_bytes);
+    let opened = opening::open(far.len(), heap, variables).map_err(|error| {
+        let (one, other) = (far[0].min(me), far[0].max(me));
+        format!("PE {one} and PE {other} are on different hosts, and meet by the fabric: {error}")
+    })?;
+    let Opened { mut endpoint, landing, card } = opened;
+    let key = |pe: usize| format!("weft-shmem-far-{pe}");
+    job.put(&key(me), &card.to_string()).map_err(|error| text(&error))?;
+    job.barrier(START_WITHIN).map_err(|error| text(&error))?;
+    let mut cards = Vec::new();
+    for pe in &far {
+        let rank = u32::try_from(*pe).expect("the launcher's ranks have 32 bits");
+        let card = job.get(rank, &key(*pe)).map_err(|error| text(&error))?;
+        cards.push(card.parse::<FarCard>().map_err(|error| format!("PE {pe}: {error}"))?);
+    }
+    let addresses: Vec<_> = far.iter().zip(&cards).map(|(pe, card)| (*pe, card.address)).collect();
+    let peers = opening::connect(&mut endpoint, &addresses)?;
+    let mut all = vec![None; across.hosts.len()];
+    for ((pe, peer), card) in far.iter().zip(peers).zip(&cards) {
+        let FarCard { heap, statics, .. } = *card;
+        all[*pe] = Some(weft_pgas::far::Far { peer, heap, statics });
+    }
+    far::begin(endpoint, all, landing)?;
+    // No PE says anything before all can hear it.
     job.barrier(START_WITHIN).map_err(|error| text(&error))
 }
 
@@ -153,6 +222,7 @@ fn own_card(
     Card {
         machine: crate::card::name(&read("/proc/sys/kernel/random/boot_id")),
         host: crate::card::name(&read("/proc/sys/kernel/hostname")),
+        named: crate::card::name(&crate::settings::host_name()),
         processes: crate::card::name(&namespace.to_string_lossy()),
         process: std::process::id(),
         heap,
@@ -178,6 +248,9 @@ pub fn finish(call: &str) {
         context::end();
         team::end();
         control::stand(Standing::Ended);
+        if let Some(station) = station() {
+            station.settle();
+        }
         space::close();
         leave_launcher();
     }
@@ -202,6 +275,9 @@ pub fn at_exit(status: c_int) {
         return;
     }
     control::stand(Standing::Ended);
+    if let Some(station) = station() {
+        station.settle();
+    }
     space::close();
     if status == 0 {
         leave_launcher();

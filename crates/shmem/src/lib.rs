@@ -11,6 +11,7 @@
 //! | `setup` | start, end and queries |
 //! | `job` | the state of this process; the launcher |
 //! | `card` | what PEs tell each other at the start |
+//! | `far` | PEs of other hosts: the endpoint, and the thread that serves it |
 //! | `mapping` | the segments of all PEs in one range of addresses |
 //! | `statics`, `fork` | the program's variables in shared memory; its children |
 //! | `settings` | the variables `SHMEM_…` |
@@ -26,6 +27,7 @@
 mod card;
 mod edges;
 mod exports;
+mod far;
 mod fork;
 pub mod fuzz;
 mod job;

@@ -2,7 +2,8 @@
 //!
 //! A PE makes a memfd for its heap and control area, and one for its variables. It tells the others
 //! the numbers of its descriptors; they open them through `/proc`, where the kernel lets a user's
-//! own processes, and check that they are the files that were meant.
+//! own processes, and check that they are the files that were meant. In the slot of a PE of another
+//! host there is a copy of its control area, in memory of this process alone.
 //!
 //! # Invariants
 //! - Slots begin at a multiple of 2 MiB or more, and hold heap, control area and variables in this
@@ -95,6 +96,8 @@ pub struct Mapping {
     statics: Option<File>,
     /// Mapped as long as the process.
     placed: Vec<Segment>,
+    /// The copies of control areas, as long.
+    shown: Vec<Memory>,
 }
 
 impl Mapping {
@@ -160,7 +163,16 @@ impl Mapping {
             statics_offset,
         };
         let statics = shared.and_then(|shared| file_of(&shared.memory));
-        Ok(Self { layout, reservation, first, heap_and_control, heap: memory, statics, placed })
+        Ok(Self {
+            layout,
+            reservation,
+            first,
+            heap_and_control,
+            heap: memory,
+            statics,
+            placed,
+            shown: Vec::new(),
+        })
     }
 
     /// The job of one PE without a launcher: its variables lie where they always did.
@@ -189,7 +201,29 @@ impl Mapping {
         Ok((heap, self.statics))
     }
 
-    /// Maps the memory of another PE, whose card was compared with the own one.
+    /// The own heap and control area.
+    pub fn heap(&self) -> &Memory {
+        &self.heap
+    }
+
+    /// Puts a copy of the control area of a PE of another host into its slot.
+    ///
+    /// # Errors
+    /// [`MappingError`].
+    pub fn show(&mut self, pe: usize) -> Result<(), MappingError> {
+        let control = self.layout.control;
+        let at = self.first + pe * self.layout.stride + control;
+        let options = MemoryOptions::bytes(self.heap_and_control - control);
+        let copy = Memory::fresh_at(options, &self.reservation, at);
+        self.shown.push(copy.map_err(|error| MappingError::Refused {
+            pes: self.layout.pes,
+            heap: self.layout.heap_bytes,
+            error,
+        })?);
+        Ok(())
+    }
+
+    /// Maps the memory of another PE of this host, whose card was compared with the own one.
     ///
     /// # Errors
     /// [`MappingError`].

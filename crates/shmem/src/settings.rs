@@ -1,6 +1,7 @@
 //! The variables of the specification: `SHMEM_…`, and their old names `SMA_…`.
 
 use thiserror::Error;
+use weft_options::Options;
 
 /// The heap of a PE unless `SHMEM_SYMMETRIC_SIZE` says more or less. Pages that are not used take
 /// no memory.
@@ -28,6 +29,13 @@ pub struct Settings {
 pub struct BadSize {
     value: String,
     problem: &'static str,
+}
+
+/// The option `fabric.host`: the name of the host of this process, or nothing.
+pub fn host_name() -> String {
+    let pairs: Vec<(String, String)> = std::env::vars().collect();
+    let (options, _) = Options::from_environment(pairs.iter().map(|(n, v)| (n, v)));
+    options.fabric_host().unwrap_or_default().to_owned()
 }
 
 impl Settings {

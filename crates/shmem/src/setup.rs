@@ -192,7 +192,7 @@ pub unsafe fn query_initialized(_call: &str, initialized: *mut c_int) {
 pub unsafe fn pcontrol(_call: &str, _level: c_int) {}
 
 /// Prints what `SHMEM_VERSION` and `SHMEM_INFO` ask for.
-pub fn print(settings: &Settings, layout: &Layout, statics: &Statics) {
+pub fn print(settings: &Settings, layout: &Layout, statics: &Statics, across: bool) {
     if settings.version {
         let (major, minor) = VERSION;
         println!("weft OpenSHMEM {} (OpenSHMEM {major}.{minor})", env!("CARGO_PKG_VERSION"));
@@ -202,12 +202,17 @@ pub fn print(settings: &Settings, layout: &Layout, statics: &Statics) {
             Statics::Shared(shared) => format!("{} bytes in shared memory", shared.bytes),
             Statics::Private(why) => format!("not shared{why}"),
         };
+        let reached = if across {
+            "by loads and stores on a host, by the fabric between hosts"
+        } else {
+            "all on this host, by loads and stores"
+        };
         println!(
             "SHMEM_VERSION         print the version (set: {})\n\
              SHMEM_INFO            print this (set: true)\n\
              SHMEM_DEBUG           compare the calls of collectives (set: {})\n\
              SHMEM_SYMMETRIC_SIZE  bytes of the heap of a PE: {}\n\
-             PEs                   {}, all on this host, by loads and stores\n\
+             PEs                   {}, {reached}\n\
              slots                 {} bytes from one to the next\n\
              variables             {variables}\n\
              teams                 at most {TEAMS_MAX} at a time\n\

@@ -4,7 +4,10 @@
 //! data go through a staging buffer of their owner: its own memory is free when the call returns,
 //! and nobody waits for the readers. Longer ones are copied straight from the owner's memory, by
 //! all readers in parallel, and the owner waits for them.
+//!
+//! For members of other hosts a staging buffer is shown, and longer data are got by messages.
 
+mod across;
 mod reduce;
 pub(crate) mod steps;
 mod thresholds;
@@ -19,8 +22,9 @@ use crate::fault::{Fault, raise};
 use crate::rma::copy;
 use crate::space;
 use crate::team::{self, Team, TeamHandle};
-use steps::{Collective, Step};
+use steps::{Collective, Meeting, Step};
 
+pub(crate) use across::{Data, combine_slices_across, pull};
 pub(crate) use reduce::combine_slices;
 
 /// Waits until all PEs called it and all that they did is visible.
@@ -32,7 +36,7 @@ pub unsafe fn barrier_all(call: &str) {
     space::expect_started(call);
     steps::compare(call, team::world(), [0; 3]);
     // The step is stored behind all stores of this PE, and they are visible to whoever sees it.
-    steps::sync(call, team::world());
+    steps::barrier(call, team::world());
 }
 
 /// Waits until all PEs called it.
@@ -41,8 +45,9 @@ pub unsafe fn barrier_all(call: &str) {
 /// None; it has the form of the others.
 #[inline(always)]
 pub unsafe fn sync_all(call: &str) {
-    // SAFETY: as there.
-    unsafe { barrier_all(call) };
+    space::expect_started(call);
+    steps::compare(call, team::world(), [0; 3]);
+    steps::sync(call, team::world());
 }
 
 /// Waits until all PEs of a team called it.
@@ -97,6 +102,11 @@ pub unsafe fn broadcast<T>(
         raise(call, &Fault::Pe { pe: root, pes: team.size() })
     };
     compare(call, team, dest, nelems, root);
+    if team.is_across() {
+        // SAFETY: the caller's promise.
+        unsafe { across::broadcast(call, team, dest, source, nelems, root_member) };
+        return 0;
+    }
     let bytes = nelems.saturating_mul(size_of::<T>());
     let collective = steps::begin(call, team);
     let is_root = team.me() == root_member;
@@ -129,13 +139,13 @@ pub unsafe fn broadcast<T>(
 
 /// Has each member read from all others between two meetings, or from their staging buffers.
 ///
-/// `read` gets a member and the address of its data: of `source`, or of a copy of it.
+/// `read` gets a member and its data: those at `source`, or a copy of them.
 fn read_from_all<T>(
     call: &str,
     team: &Team,
     source: *const T,
     elements: usize,
-    mut read: impl FnMut(usize, *const T),
+    mut read: impl FnMut(usize, Data<T>),
 ) {
     let bytes = elements.saturating_mul(size_of::<T>());
     let collective = steps::begin(call, team);
@@ -144,20 +154,24 @@ fn read_from_all<T>(
         let own = staging(team, team.me(), collective);
         // SAFETY: the caller's source has these bytes; the buffer has the room and no reader.
         unsafe { copy::<u8>(source.cast(), own, bytes) };
+        if team.is_across() {
+            steps::show_staging(team, collective, bytes);
+        }
     }
-    steps::meet(call, team, collective, Step::Ready);
+    let meeting = if is_short { Meeting::Data } else { Meeting::Bare };
+    steps::meet(call, team, collective, Step::Ready, meeting);
     // Each begins at its own place, so that not all read from one.
     for turn in 0..team.size() {
         let member = (team.me() + turn) % team.size();
         let from = if is_short {
-            staging(team, member, collective).cast()
+            Data::Here(staging(team, member, collective).cast())
         } else {
-            at(call, team, member, source, elements)
+            Data::of(call, team.pe(member), source, elements)
         };
         read(member, from);
     }
     if !is_short {
-        steps::meet(call, team, collective, Step::Read);
+        steps::meet(call, team, collective, Step::Read, Meeting::Bare);
     }
 }
 
@@ -181,7 +195,7 @@ pub unsafe fn fcollect<T>(
     read_from_all(call, team, source, nelems, |member, from| {
         let to = dest.wrapping_add(member * nelems);
         // SAFETY: the caller promises room for the elements of all members.
-        unsafe { copy::<u8>(from.cast(), to.cast(), nelems * size_of::<T>()) };
+        unsafe { from.copy(call, (0, 1), (to, 1), nelems) };
     });
     0
 }
@@ -207,14 +221,13 @@ pub unsafe fn collect<T>(
     for (member, count) in counts.iter().enumerate() {
         let count = usize::try_from(*count).unwrap_or(usize::MAX);
         if count > 0 {
-            let from = at(call, team, member, source, count);
             let to = dest.wrapping_add(first);
             // SAFETY: the member promises its elements, the caller room for those of all.
-            unsafe { copy::<u8>(from.cast(), to.cast(), count * size_of::<T>()) };
+            unsafe { pull(call, team.pe(member), source, count, to) };
         }
         first = first.saturating_add(count);
     }
-    steps::meet(call, team, collective, Step::Read);
+    steps::meet(call, team, collective, Step::Read, Meeting::Bare);
     0
 }
 
@@ -276,10 +289,9 @@ unsafe fn blocks<T>(
     read_from_all(call, team, source, all, |member, from| {
         let first =
             |number: usize, stride: isize| (number * nelems).cast_signed().wrapping_mul(stride);
-        let from = from.wrapping_offset(first(me, sst));
         let to = dest.wrapping_offset(first(member, dst));
         // SAFETY: the members promise their elements, and the caller its room.
-        unsafe { copy_strided((from, sst), (to, dst), nelems) };
+        unsafe { from.copy(call, (first(me, sst), sst), (to, dst), nelems) };
     });
     0
 }

@@ -11,8 +11,8 @@ use crate::number::{Combine, Sum};
 use crate::rma::copy;
 use crate::team::{Team, TeamHandle};
 
-use super::steps::{self, Step};
-use super::{BUFFER_BYTES, STAGE_BYTES, at, compare, staging};
+use super::steps::{self, Meeting, Step};
+use super::{BUFFER_BYTES, STAGE_BYTES, at, combine_slices_across, compare, staging};
 
 /// Bytes that are combined at a time: they stay in the processor's first cache.
 const CHUNK_BYTES: usize = 4096;
@@ -40,14 +40,20 @@ pub unsafe fn reduce<O: Combine<T>, T: Copy>(
         unsafe { reduce_staged::<O, T>(call, team, dest, source, nreduce, team.size()) };
     } else {
         let collective = steps::begin(call, team);
-        steps::meet(call, team, collective, Step::Ready);
+        steps::meet(call, team, collective, Step::Ready, Meeting::Bare);
+        let (me, size) = (team.me(), team.size());
         let member_at = |member: usize, address: *const T| at(call, team, member, address, nreduce);
         // SAFETY: all members are in this call, so their sources are ready and their destinations
-        // free; `at` checked that both are there.
+        // free; that both are there is checked.
         unsafe {
-            combine_slices::<O, T>(team.me(), team.size(), nreduce, source, dest, member_at);
+            if team.is_across() {
+                let pe = |member| team.pe(member);
+                combine_slices_across::<O, T>(call, (me, size, nreduce), source, dest, pe);
+            } else {
+                combine_slices::<O, T>(me, size, nreduce, source, dest, member_at);
+            }
         }
-        steps::meet(call, team, collective, Step::Read);
+        steps::meet(call, team, collective, Step::Read, Meeting::Bare);
     }
     0
 }
@@ -68,7 +74,10 @@ unsafe fn reduce_staged<O: Combine<T>, T: Copy>(
     let own = staging(team, team.me(), collective);
     // SAFETY: the caller's source has the elements; the buffer has the room and no reader.
     unsafe { copy::<u8>(source.cast(), own, elements * size_of::<T>()) };
-    steps::meet(call, team, collective, Step::Ready);
+    if team.is_across() {
+        steps::show_staging(team, collective, elements * size_of::<T>());
+    }
+    steps::meet(call, team, collective, Step::Ready, Meeting::Data);
     let staged = |member| staging(team, member, collective).cast::<T>().cast_const();
     // SAFETY: the buffers hold the elements of their members, who write them again only when this
     // one has gone on.
@@ -79,7 +88,7 @@ unsafe fn reduce_staged<O: Combine<T>, T: Copy>(
 ///
 /// # Safety
 /// `dest` and what `of` gives must have the elements; no source may overlap `dest`.
-unsafe fn combine_first<O: Combine<T>, T: Copy>(
+pub(super) unsafe fn combine_first<O: Combine<T>, T: Copy>(
     dest: *mut T,
     elements: usize,
     members: usize,
@@ -110,7 +119,7 @@ unsafe fn combine_first<O: Combine<T>, T: Copy>(
 }
 
 /// The elements of a member's slice.
-fn slice<T>(me: usize, members: usize, elements: usize) -> std::ops::Range<usize> {
+pub(super) fn slice<T>(me: usize, members: usize, elements: usize) -> std::ops::Range<usize> {
     let line = (LINE_BYTES / size_of::<T>()).max(1);
     let share = elements.div_ceil(members).next_multiple_of(line);
     (me * share).min(elements)..((me + 1) * share).min(elements)

@@ -4,16 +4,22 @@
 //! there, two of its phases are over. A member writes its own word alone; the others look at it.
 //! Members of a large team look along a tree.
 //!
+//! A team on several hosts has a leader on each. Members meet there in two ways. With data, each
+//! shows its word to those of other hosts, behind the data that they are to read. Without data, the
+//! leaders gather the members of their hosts, meet each other, and let the members go.
+//!
 //! # Invariants
 //! - Each member writes its word at least once in each collective.
 //! - A staging buffer of a member is written again two collectives later, when all members have
 //!   finished the first ([`begin`] makes sure).
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::control::{self, WORDS};
 use crate::fault::{Fault, raise};
-use crate::team::Team;
+use crate::order;
+use crate::team::{Across, Team};
 use crate::waiting;
 
 use super::{BRANCHES, FLAT_MAX};
@@ -29,8 +35,12 @@ pub(crate) struct Collective(u64);
 /// A step of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
+    /// All that came before is over.
+    Begun = 0,
     /// Its data can be read.
     Ready = 1,
+    /// Those of its host can read its copy.
+    Copied = 2,
     /// It reads the data of others no more.
     Read = 3,
 }
@@ -71,6 +81,11 @@ pub(crate) fn begin(call: &str, team: &Team) -> Collective {
 /// Waits until all have finished a collective.
 #[cold]
 fn wait_for_stragglers(call: &str, team: &Team, finished: u64) {
+    if team.is_across() {
+        // All members find this at the same collective, since all know the same.
+        let collective = Collective(team.begun.load(Relaxed));
+        return meet_by_leaders(call, team, collective.step(Step::Begun));
+    }
     for member in 0..team.size() {
         if member != team.me() {
             wait_until(call, team, member, finished);
@@ -107,15 +122,102 @@ pub(crate) fn wait_for_all_others(call: &str, team: &Team, collective: Collectiv
     team.known.store(collective.step(step), Relaxed);
 }
 
+/// What members meet for. It matters on several hosts alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Meeting {
+    /// Members look at what others staged or told.
+    Data,
+    /// They wait for each other.
+    Bare,
+    /// The same, and for all that they did to others.
+    Barrier,
+}
+
 /// Reaches a step and waits until all have. All members call it.
 #[inline(always)]
-pub(crate) fn meet(call: &str, team: &Team, collective: Collective, step: Step) {
-    reach(team, collective, step);
-    if team.size() <= FLAT_MAX {
+pub(crate) fn meet(call: &str, team: &Team, collective: Collective, step: Step, of: Meeting) {
+    if team.near() <= FLAT_MAX {
+        reach(team, collective, step);
         wait_for_all_others(call, team, collective, step);
     } else {
-        meet_along_tree(call, team, collective.step(step));
+        meet_many(call, team, collective, step, of);
     }
+}
+
+#[inline(never)]
+fn meet_many(call: &str, team: &Team, collective: Collective, step: Step, of: Meeting) {
+    if !team.is_across() {
+        reach(team, collective, step);
+        return meet_along_tree(call, team, collective.step(step));
+    }
+    match of {
+        Meeting::Data => {
+            reach(team, collective, step);
+            show_progress(team);
+            wait_for_all_others(call, team, collective, step);
+        }
+        Meeting::Bare => meet_by_leaders(call, team, collective.step(step)),
+        Meeting::Barrier => {
+            order::quiet_far(call);
+            meet_by_leaders(call, team, collective.step(step));
+        }
+    }
+}
+
+/// Shows members of other hosts how far this PE has come.
+pub(crate) fn show_progress(team: &Team) {
+    control::show(&team.area(team.me()).progress.0, team.across().far.iter().copied());
+}
+
+/// Shows members of other hosts the staging buffer of this PE.
+pub(crate) fn show_staging(team: &Team, collective: Collective, bytes: usize) {
+    let words = &team.area(team.me()).staging[collective.parity()].0;
+    let staged = words.iter().take(bytes.div_ceil(8));
+    let mut copy: Vec<u8> = staged.flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
+    copy.truncate(bytes);
+    control::show_bytes(words.as_ptr().cast(), &copy, team.across().far.iter().copied());
+}
+
+fn meet_by_leaders(call: &str, team: &Team, step: u64) {
+    let across = team.across();
+    let gone = || gone(team, step);
+    let wait = |word: &AtomicU64| waiting::until(call, || word.load(Acquire) >= step, gone);
+    let own = team.area(team.me());
+    own.progress.0.store(step, Release);
+    let leader = across.leaders[across.own];
+    if team.me() == leader {
+        for member in across.near.iter().filter(|member| **member != leader) {
+            wait(&team.area(*member).progress.0);
+        }
+        meet_leaders(team, &across, step, wait);
+        own.released.0.store(step, Release);
+    } else {
+        wait(&team.area(leader).released.0);
+    }
+    team.known.store(step, Relaxed);
+}
+
+/// A leader whose members are there meets the other leaders.
+fn meet_leaders(team: &Team, across: &Across, step: u64, wait: impl Fn(&AtomicU64)) {
+    let own = team.area(team.me());
+    let pe = |leader: usize| team.pe(across.leaders[leader]);
+    let area = |leader: usize| team.area(across.leaders[leader]);
+    let (me, hosts) = (across.own, across.leaders.len());
+    own.gathered.0.store(step, Release);
+    if hosts <= FLAT_MAX {
+        let others = || (0..hosts).filter(|leader| *leader != me);
+        control::show(&own.gathered.0, others().map(pe));
+        others().for_each(|leader| wait(&area(leader).gathered.0));
+        return;
+    }
+    let below = below(me, hosts);
+    below.clone().for_each(|leader| wait(&area(leader).gathered.0));
+    if let Some(above) = me.checked_sub(1).map(|before| before / BRANCHES) {
+        control::show(&own.gathered.0, std::iter::once(pe(above)));
+        wait(&area(above).released.0);
+    }
+    own.released.0.store(step, Release);
+    control::show(&own.released.0, below.map(pe));
 }
 
 /// The members below one in the tree.
@@ -153,7 +255,14 @@ fn gone(team: &Team, step: u64) -> Option<usize> {
 #[inline(always)]
 pub(crate) fn sync(call: &str, team: &Team) {
     let collective = begin(call, team);
-    meet(call, team, collective, Step::Ready);
+    meet(call, team, collective, Step::Ready, Meeting::Bare);
+}
+
+/// Waits until all members called it, and all that they did to PEs is visible.
+#[inline(always)]
+pub(crate) fn barrier(call: &str, team: &Team) {
+    let collective = begin(call, team);
+    meet(call, team, collective, Step::Ready, Meeting::Barrier);
 }
 
 /// Stores what this PE tells the others at a collective.
@@ -161,6 +270,11 @@ pub(crate) fn tell(team: &Team, collective: Collective, words: &[u64]) {
     let told = &team.area(team.me()).words[collective.parity()].0;
     for (place, word) in told.iter().zip(words) {
         place.store(*word, Relaxed);
+    }
+    if team.is_across() {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let far = team.across();
+        control::show_bytes(told.as_ptr().cast(), &bytes, far.far.iter().copied());
     }
 }
 
@@ -173,7 +287,7 @@ pub(crate) fn told(team: &Team, member: usize, collective: Collective, place: us
 pub(crate) fn exchange(call: &str, team: &Team, word: u64) -> Vec<u64> {
     let collective = begin(call, team);
     tell(team, collective, &[word]);
-    meet(call, team, collective, Step::Ready);
+    meet(call, team, collective, Step::Ready, Meeting::Data);
     (0..team.size()).map(|member| told(team, member, collective, 0)).collect()
 }
 
@@ -205,7 +319,7 @@ pub(crate) fn compare_always(call: &str, team: &Team, values: [u64; 3]) {
     let collective = begin(call, team);
     let mine = words_of(call, values);
     tell(team, collective, &mine);
-    meet(call, team, collective, Step::Ready);
+    meet(call, team, collective, Step::Ready, Meeting::Data);
     for member in 0..team.size() {
         let theirs = std::array::from_fn(|place| told(team, member, collective, place));
         if theirs != mine {

@@ -62,7 +62,7 @@ impl<E: Endpoint> Opening<E> {
     /// each other.
     pub fn begin(plan: &Plan, endpoints: [E; 2]) -> Option<Self> {
         let lanes_max = u32::try_from(LANES).expect("a few lanes");
-        let settings = Settings { layout: plan.layout(), lanes_max };
+        let settings = Settings { layout: plan.layout(), lanes_max, ..Settings::default() };
         let carriers = endpoints.map(|endpoint| Carrier::new(endpoint, settings));
         let address = carriers[1].with_endpoint(|endpoint| endpoint.address());
         let peer = carriers[0].with_endpoint(|endpoint| endpoint.connect_within(address, SOON));

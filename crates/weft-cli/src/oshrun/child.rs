@@ -22,6 +22,9 @@ use super::{processors, start};
 /// Exit codes of shells for programs that cannot be started.
 const CODE_NOT_EXECUTABLE: u8 = 126;
 const CODE_NOT_FOUND: u8 = 127;
+/// Variables that say where a host has its daemon, and which host it is: those of the launcher's
+/// host would mislead a process of another one.
+const OF_HOST: [&str; 3] = ["WEFT_SOCKET", "WEFT_DAEMON_SOCKET", "WEFT_FABRIC_HOST"];
 
 /// Why a process was not started: the exit code that shells have for it, and the reason.
 pub type NotStarted = (u8, String);
@@ -92,8 +95,10 @@ impl Running {
                 process
                     .variables
                     .iter()
+                    .filter(|(name, _)| !OF_HOST.iter().any(|of| of.as_bytes() == name))
                     .map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value))),
             )
+            .envs(OF_HOST.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
             .env("PMI_FD", theirs.as_raw_fd().to_string())
             .current_dir(directory)
             // The others keep a descriptor 0, which would be used for something else.

@@ -91,6 +91,7 @@ impl Daemon {
             is_numbered_here: true,
             may_command: false,
             origin: Origin::Home,
+            site: None,
         };
         let (bytes, shown) = (Control::AskWays.emit(), Vec::new());
         let mut out = Outbox::default();
