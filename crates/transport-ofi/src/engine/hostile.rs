@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weft_fabric::{
     Access, Audience, Capabilities, DownReason, EndpointAddress, Event, LocalRange, MessageHeader,
-    NodeId, OperationError, Peer, RemoteKey, SignalChange, Source, Target, Vpid,
+    NodeId, OperationError, Peer, Region, RemoteKey, SignalChange, Source, Target, Vpid,
 };
 use weft_libfabric::Report;
 
