@@ -104,8 +104,8 @@ fn members_die() -> Outcome {
     // Etcd goes away under one that waits.
     etcd.kill_member(0);
     etcd.kill_member(2);
-    let refused = expel("2");
-    let is_told = refused.stderr.contains("etcd has not taken the expulsion of node 2");
+    let refused = expel("3");
+    let is_told = refused.stderr.contains("etcd has not taken the expulsion of node 3");
     assert!(!refused.status.success() && is_told, "{}", refused.report());
     Ok(())
 }
