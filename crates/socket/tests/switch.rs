@@ -153,6 +153,7 @@ fn both_ends_leave_a_lane_that_the_daemon_recalls() {
     // An end that posts its word removes the bit from it; the one that left is enough then.
     assert_eq!(from_server.leave_to_follow(&server), Some(Leave::ForGood));
     assert!(from_server.leave(&server, Side::Accepted, Leave::ForGood).is_some());
+    assert_eq!(at_server.origin(&server), Origin::Lane);
     let taken = at_server.read(&server, &mut [0; 16], false).expect("it was written before");
     assert_eq!((taken.bytes, at_server.origin(&server)), (6, Origin::Return));
     at_server.return_to_tcp(&server);
