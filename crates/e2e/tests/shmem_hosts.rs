@@ -155,7 +155,7 @@ fn a_pe_that_is_killed_ends_the_job_on_both_hosts() -> Outcome {
         let named = format!("PE {} on host {}", us % 4, ["one", "two"][usize::from(us % 4 > 1)]);
         assert!(ended.stderr.contains(&named), "{us} us: {}", ended.report());
         let is_left = |(_, name): &(u32, String)| name == "program";
-        assert!(!descendants().iter().any(|it| is_left(it)), "{:?}", descendants());
+        assert!(!descendants().iter().any(is_left), "{:?}", descendants());
     }
     Ok(())
 }
