@@ -262,6 +262,6 @@ fn a_host_fills_no_more_than_its_part_of_the_table() {
         says(&mut b, A, &BetweenHosts::Offer { number, user, local, remote });
     }
     assert_eq!(b.matchmaker.waiting(), 32);
-    let out = handle(&mut b, offer(USER, End::Accepted, false, None));
+    let out = handle(&mut b, offer(USER, End::Accepted, Never, None));
     assert!(matches!(told(&out)[..], [Control::Pending { .. }]), "others have room");
 }
