@@ -83,10 +83,9 @@ impl<N: Nic> Station<N> {
         Self { engine, directory: Some(directory), news, asked, groups, line: Line::Unwatched }
     }
 
-    /// Has the next [`Station::progress`] look at the connection to the broker, and at the clock.
-    pub fn look(&mut self) {
+    /// Has the next [`Station::progress`] look at the connection to the broker.
+    pub fn look(&self) {
         self.news.store(true, Ordering::Relaxed);
-        self.engine.distrust_clock();
     }
 
     /// See [`Directory::awaits_other`].
