@@ -64,6 +64,23 @@ def open_mpi() -> Peer:
     return Peer("Open MPI", [compiler], [cxx], [launcher, *OPEN_MPI])
 
 
+def installed(directory: Path) -> Peer:
+    """An OpenSHMEM whose wrappers and launcher lie in a directory."""
+    programs = [directory / "bin" / name for name in ("oshcc", "oshc++", "oshrun")]
+    for program in programs:
+        if not program.is_file():
+            raise Missing(f"{program} is not there; name the directory of an installation")
+    cc, cxx, run = map(str, programs)
+    return Peer(directory.name, [cc], [cxx], [run])
+
+
+def named(name: str, given) -> Peer:
+    """The peer with a name. `given` is the weft to take."""
+    if name == "weft":
+        return weft(given)
+    return open_mpi() if name == "openmpi" else installed(Path(name))
+
+
 def install() -> None:
     """Installs the peers from the packages of the system."""
     if shutil.which("apt-get") is None or os.geteuid() != 0:

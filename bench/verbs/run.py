@@ -4,13 +4,15 @@ soft-RoCE (rdma_rxe) on the interface of each.
 
 In one guest the cases of `weft-e2e: libfabric` and `ofi`, the conformance suite, run over
 `verbs;ofi_rxm`, and `weft info` and `weft perf` show what there is. Then two guests are joined by a
-wire, and `fi_pingpong` checks it. Times are those of an emulated processor, not of a card.
+wire, and `fi_pingpong` checks it. Their daemons join, `weft perf` measures between them, and a file
+crosses a connection of `nc` under `weft run`. Times are those of an emulated processor, not of a
+card.
 
     bench/verbs/run.py --peers          installs what is missing (Debian, as root), runs all
     bench/verbs/run.py --only mailbox   cases of the suites whose name contains the word
     bench/verbs/run.py --guests 2       the steps of two guests alone
 
-Nothing is left but the kernel's files, in target/verbs. It takes some twelve minutes.
+Nothing is left but the kernel's files, in target/verbs. It takes some fifteen minutes.
 
 exit status: 0 when nothing failed, 1 when something did or did not run, 2 for a mistake in the
 arguments.
@@ -36,17 +38,20 @@ PROVIDER = "verbs;ofi_rxm"
 STEP_S = 300
 CASE_S = 600
 LISTENS_S = 5
+# Slower than a lane is made, so that most of the file goes over it: loading libfabric takes
+# seconds here.
+PIECES, PIECE_BYTES, PAUSE_S = 30, 1 << 15, 1
 
 
 def build() -> list:
     """Builds weft and the conformance suite, and finds the programs."""
-    command = ["cargo", "build", "--profile", "verify", "-p", "weft-cli", "-p", "weft-e2e"]
-    command += ["--bin", "weft", "--test", "ofi", "--test", "libfabric"]
+    command = ["cargo", "build", "--profile", "verify", "-p", "weft-cli", "-p", "weft-preload"]
+    command += ["-p", "weft-e2e", "--lib", "--bin", "weft", "--test", "libfabric", "--test", "ofi"]
     command += ["--message-format", "json-render-diagnostics"]
     built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
     made = [json.loads(line) for line in built.stdout.splitlines()]
-    made = {one["target"]["name"]: one["executable"] for one in made if one.get("executable")}
-    return [Path(made[name]) for name in ("weft", "libfabric", "ofi")]
+    made = {one["target"]["name"]: one["filenames"][0] for one in made if one.get("filenames")}
+    return [Path(made[name]) for name in ("weft", "libfabric", "ofi", "weft_preload")]
 
 
 def say(text: str) -> None:
@@ -61,7 +66,7 @@ class Run:
     """The steps, and what came of them."""
 
     def __init__(self, programs: list, arguments: argparse.Namespace):
-        self.weft, *self.suites = (f"/bin/{program.name}" for program in programs)
+        self.weft, *self.suites, _ = (f"/bin/{program.name}" for program in programs)
         self.arguments = arguments
         self.passed, self.failed = [], []
 
@@ -113,6 +118,61 @@ class Run:
         """The steps of two guests."""
         for size in (64, 1 << 20):
             self.step(f"fi_pingpong of {size} B", lambda: self.pingpong(first, second, size))
+        self.step("the daemons join", lambda: self.join(first, second))
+        for test in ("latency", "put --size 65536"):
+            self.step(f"weft perf {test} --to 1", lambda: self.measure(first, second, test))
+        self.step("nc under weft run", lambda: self.copy(first, second))
+
+    def join(self, first: Guest, second: Guest) -> None:
+        """Has the daemons of both guests join."""
+        key = first.run(f"{self.weft} fabric key", STEP_S)
+        for guest, seeds in ((first, ""), (second, f"--fabric-seeds {first.address}:7700")):
+            guest.run(f"umask 077; echo '{key}' >/tmp/key", STEP_S)
+            options = f"--fabric-key /tmp/key --fabric-listen {guest.address}:7700 {seeds}"
+            self.serve(guest, "daemon", f"{self.weft} daemon {options}", "grep -q 'ready at' /tmp/daemon.told")
+        up = f"""{self.weft} fabric nodes --json | grep -q '"up"'"""
+        for guest in (first, second):
+            guest.run(f"until {up}; do sleep 1; done", STEP_S)
+        second.run(f"{self.weft} fabric nodes", STEP_S, show)
+
+    def serve(self, guest: Guest, name: str, command: str, ready: str) -> None:
+        """Starts a command that stays, and waits until it is ready. Its words are in a file."""
+        told = f"/tmp/{name}.told"
+        guest.run(
+            f"{command} >{told} 2>&1 & echo $! >/tmp/{name}.pid; "
+            f"until {ready} || ! kill -0 $!; do sleep 1; done; "
+            f"{ready} || {{ cat {told}; false; }}",
+            STEP_S,
+        )
+
+    def measure(self, first: Guest, second: Guest, test: str) -> None:
+        serve = f"{self.weft} perf serve --provider '{PROVIDER}'"
+        self.serve(second, "perf", serve, "grep -q 'serving node' /tmp/perf.told")
+        perf = f"{self.weft} perf {test} --to 1 --runs 1 --provider '{PROVIDER}'"
+        first.run(perf, STEP_S, show)
+        second.run("kill $(cat /tmp/perf.pid)", STEP_S)
+
+    def copy(self, first: Guest, second: Guest) -> None:
+        """A file goes from one guest to the other, and is the same there."""
+        options = f"--stats --socket-between-hosts always --fabric-provider '{PROVIDER}'"
+        run = f"{self.weft} run {options} --daemon-answer-ms 60000 -- nc"
+        listens = "netstat -ltn | grep -q ':5000 '"
+        self.serve(second, "nc", f"({run} -l -p 5000 >/tmp/copy)", listens)
+        first.run(f"head -c {PIECES * PIECE_BYTES} /dev/urandom >/tmp/file", STEP_S)
+        piece = f"dd if=/tmp/file bs={PIECE_BYTES} count=1 skip=$piece 2>/dev/null"
+        pieces = f"for piece in $(seq 0 {PIECES - 1}); do {piece}; sleep {PAUSE_S}; done"
+        told = first.run(f"({pieces}) | {run} {second.address} 5000", STEP_S, show)
+        ended = "while kill -0 $(cat /tmp/nc.pid) 2>/dev/null; do sleep 1; done"
+        second.run(f"{ended}; cat /tmp/nc.told", STEP_S, show)
+        sums = [
+            guest.run(f"sha256sum <{file}", STEP_S)
+            for guest, file in ((first, "/tmp/file"), (second, "/tmp/copy"))
+        ]
+        if sums[0] != sums[1]:
+            raise Failed(f"the copy differs: {sums}")
+        sent = re.search(r"^fabric +[0-9]+ +([0-9.]+)", told, re.MULTILINE)
+        if sent is None or float(sent.group(1)) == 0:
+            raise Failed(f"nothing went over the fabric:\n{told}")
 
     def pingpong(self, first: Guest, second: Guest, size: int) -> None:
         command = f"fi_pingpong -p '{PROVIDER}' -e rdm -S {size} -I 100"

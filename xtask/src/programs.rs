@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
 /// A program and the Debian package that contains it.
-const PROGRAMS: [(&str, &str); 21] = [
+const PROGRAMS: [(&str, &str); 22] = [
     ("python3", "python3"),
     ("curl", "curl"),
     ("redis-server", "redis-server"),
@@ -28,6 +28,8 @@ const PROGRAMS: [(&str, &str); 21] = [
     ("fi_info", "libfabric-bin"),
     // MPICH's launcher and library, for jobs of other programs.
     ("mpiexec.hydra", "mpich"),
+    // Open MPI's launcher, which serves PMIx.
+    ("orterun", "openmpi-bin"),
 ];
 
 /// An installation that goes on while other stages build.

@@ -61,7 +61,7 @@ pub const STAGES: [Stage; 8] = [
     Stage { name: "loom", text: "models of the shared-memory algorithms", run: loom },
     Stage {
         name: "thread-sanitizer",
-        text: "the shared-memory transport, both ends in one process",
+        text: "the shared-memory transport and OpenSHMEM's PEs, all ends in one process",
         run: thread_sanitizer,
     },
     Stage { name: "docs", text: "documentation, warnings denied", run: docs },
@@ -131,17 +131,34 @@ fn thread_sanitizer(run: &mut Run) -> Outcome {
         Ok(programs) => programs,
         Err(error) => return Outcome::Failed(format!("the tests cannot be read: {error}")),
     };
-    let mut command = cargo(&["test", "--quiet", "--target", "x86_64-unknown-linux-gnu"]);
-    command.args(["-p", "weft-transport-shm"]).args(programs);
-    let suppressions = root().join("xtask/thread-sanitizer.suppressions");
+    // PEs of one process are copies of this library.
+    let mut library = sanitized("build");
+    library.args(["-p", "weft-pgas", "--example", "one_pe"]);
+    if let Outcome::Failed(reason) = checked(library, "see the errors above") {
+        return Outcome::Failed(format!("the library of a PE does not build: {reason}"));
+    }
+    let mut command = sanitized("test");
+    command.args(["-p", "weft-transport-shm", "-p", "weft-pgas"]).args(programs);
+    if !run.long {
+        command.args(["--test", "pes_as_threads"]);
+    }
     // Tests run one after another: the channels of the test runner are not instrumented.
+    command.args(["--", "--test-threads=1"]);
+    tests(command)
+}
+
+/// A command of cargo, with the thread sanitizer in all that it builds.
+fn sanitized(subcommand: &str) -> Command {
+    let mut command = cargo(&[subcommand, "--quiet", "--target", "x86_64-unknown-linux-gnu"]);
+    let suppressions = root().join("xtask/thread-sanitizer.suppressions");
+    // Libraries that a test loads find the sanitizer in the test program.
+    let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer -Clink-arg=-rdynamic";
     command
-        .args(["--", "--test-threads=1"])
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer")
+        .env("RUSTFLAGS", flags)
         .env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()))
         .env("CARGO_TARGET_DIR", target().join("thread-sanitizer"));
-    tests(command)
+    command
 }
 
 /// The arguments for cargo that choose those test programs of a crate which start threads. A

@@ -30,7 +30,8 @@ const LISTED_AT_ONCE: usize = 400;
 /// Questions to one node that may wait for their answers.
 const WAITING_MAX: usize = 4096;
 
-/// A message between the brokers of two nodes.
+/// A message between the brokers of two nodes. Its form belongs to the versions that the daemons
+/// tell each other ([`weft_wire::versions`]).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeMessage {
     /// A part of the list of all endpoints with ports. `is_last` ends the list.

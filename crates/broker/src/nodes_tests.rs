@@ -12,10 +12,55 @@ use weft_wire::endpoint_control::{
     Attach, EndpointControl, Invitation, Invite, Meet, NoPort, Open, Part, Port, PortName, Recall,
     Secret, flags, status,
 };
+use weft_wire::versions::{DAEMONS_HIGHEST, fingerprint};
 
 use crate::later::{PORT_WITHIN, PortState};
 use crate::state::{fuzz_files, silent_bell};
 use crate::{Credentials, Limits, Listed, NodeMessage, Outgoing, ProcessId, Refusal, State};
+
+/// A message of each kind, with each kind of field filled.
+fn examples() -> Vec<NodeMessage> {
+    let (secret, ticket, name) = ([7; 16], [8; 16], vec![9, 10]);
+    let offers = Some("a service".to_owned());
+    let listed = Listed { vpid: 1, partition: 2, groups: 3, user: 4, offers };
+    let endpoints = vec![listed.clone()];
+    let refused =
+        [Refusal::NotFound, Refusal::Full(6), Refusal::NoPort].map(Err::<(u32, Vec<u8>), _>);
+    let met = [Ok((5, name.clone()))].into_iter().chain(refused);
+    let mut all = vec![
+        NodeMessage::List { endpoints, is_last: true, is_settled: false },
+        NodeMessage::Meetings { meetings: vec![(1, 2, secret)], is_last: false, asks: true },
+        NodeMessage::Changed(listed),
+        NodeMessage::Ended { vpid: 1 },
+        NodeMessage::Meet { number: 1, from: 2, depth: 3, name, to: 4, secret },
+        NodeMessage::Ticket { number: 1, ticket },
+        NodeMessage::Invited { number: 1, host: Some((2, 3)) },
+        NodeMessage::Part { from: 1, to: 2, secret },
+    ];
+    all.extend(met.map(|outcome| NodeMessage::Met { number: 1, outcome }));
+    all
+}
+
+#[test]
+fn the_form_of_messages_is_that_of_their_version() {
+    for example in examples() {
+        assert_eq!(NodeMessage::parse(&example.emit()), Ok(example.clone()));
+        // A new kind needs an example above.
+        match example {
+            NodeMessage::List { .. }
+            | NodeMessage::Meetings { .. }
+            | NodeMessage::Changed(_)
+            | NodeMessage::Ended { .. }
+            | NodeMessage::Meet { .. }
+            | NodeMessage::Met { .. }
+            | NodeMessage::Ticket { .. }
+            | NodeMessage::Invited { .. }
+            | NodeMessage::Part { .. } => {}
+        }
+    }
+    let formats = fingerprint(examples().iter().map(NodeMessage::emit));
+    assert_eq!((DAEMONS_HIGHEST, formats), (3, 0x394b_7873_095e_55b9), "raise the version");
+}
 
 const NODES: u32 = 3;
 const STEPS: usize = 400;

@@ -411,7 +411,7 @@ impl State {
             return Answer::refused(status::NOT_FOUND);
         };
         let Some(Shared { files: peer_files, bell }) = peer.shared.clone() else {
-            return Answer::refused(status::NOT_FOUND);
+            return Answer::refused(status::PORT_ALONE);
         };
         if !leads {
             return Answer::refused(status::AWAY);

@@ -4,6 +4,7 @@ The machine has a network namespace and a /run of its own. DIRECTORY is empty. A
 namespace with a daemon; nothing else leads from one to the other than the cable.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -120,6 +121,20 @@ class Host:
     def files(self):
         """How many descriptors the daemon has."""
         return len(os.listdir(f"/proc/{self.daemon.pid}/fd"))
+
+    def memory_files(self):
+        """How many files in memory the daemon holds."""
+        place = f"/proc/{self.daemon.pid}/fd"
+        links = []
+        for name in os.listdir(place):
+            with contextlib.suppress(FileNotFoundError):
+                links.append(os.readlink(f"{place}/{name}"))
+        return sum("memfd:" in link for link in links)
+
+    def processes(self):
+        """The processes in the network of this host."""
+        listed = subprocess.run(["ip", "netns", "pids", self.name], check=True, capture_output=True)
+        return [int(word) for word in listed.stdout.split()]
 
 
 def hosts(*options):
@@ -615,6 +630,9 @@ def deaths(rounds):
     chance = random.Random(seed)
     print(f"E2E_SEED={seed}", flush=True)
     one, two = hosts()
+    # The first status makes files that the daemon keeps.
+    assert not one.measures() and not two.measures()
+    idle = [host.memory_files() for host in (one, two)]
     serving = two.serve()
     before = None
     for number in range(int(rounds)):
@@ -659,6 +677,12 @@ def deaths(rounds):
         if number == 5:
             before = [host.files() for host in (one, two)]
     serving.kill()
+    serving.wait(LIMIT)
+    for host, memory in zip((one, two), idle):
+        until("no program is left",
+              lambda: host.processes() == [host.daemon.pid])  # noqa: B023
+        until("no memory of programs is left",
+              lambda: host.memory_files() <= memory)  # noqa: B023
     if before and int(rounds) > 6:
         after = [host.files() for host in (one, two)]
         assert all(now <= then + 8 for now, then in zip(after, before)), (before, after)

@@ -397,6 +397,38 @@ static void mistake(const char *which) {
     else
       shmem_barrier_all();
   }
+  if (!strcmp(which, "root")) shmem_long_broadcast(SHMEM_TEAM_WORLD, &word, &word, 1, me % 2);
+  if (!strcmp(which, "length")) shmem_long_sum_reduce(SHMEM_TEAM_WORLD, &word, &word, 1 + me);
+  if (!strcmp(which, "operation")) {
+    if (me == 0)
+      shmem_long_max_reduce(SHMEM_TEAM_WORLD, &word, &word, 1);
+    else
+      shmem_long_sum_reduce(SHMEM_TEAM_WORLD, &word, &word, 1);
+  }
+  if (!strcmp(which, "result")) {
+    static long result;
+    shmem_long_fcollect(SHMEM_TEAM_WORLD, me == 0 ? &word : &result, &word, 1);
+  }
+  if (!strcmp(which, "split")) {
+    shmem_team_t team;
+    shmem_team_split_strided(SHMEM_TEAM_WORLD, me, 1, 1, NULL, 0, &team);
+  }
+  if (!strcmp(which, "automatic"))
+    shmem_long_broadcast(SHMEM_TEAM_WORLD, &automatic, &word, 1, 0);
+  if (!strcmp(which, "no root")) shmem_long_broadcast(SHMEM_TEAM_WORLD, &word, &word, 1, n);
+  if (!strcmp(which, "foreign")) {
+    /* A handle that another PE has, of a team that this one is not in. */
+    static shmem_team_t handles[64];
+    shmem_team_t own;
+    shmem_team_split_strided(SHMEM_TEAM_WORLD, 1, 1, 1, NULL, 0, &own);
+    shmem_putmem(&handles[me], &own, sizeof own, 0);
+    shmem_barrier_all();
+    if (me == 0) shmem_team_sync(handles[1]);
+  }
+  if (!strcmp(which, "set")) {
+    static long flags[SHMEM_BARRIER_SYNC_SIZE];
+    if (me == 0) shmem_barrier(1, 0, 1, flags);
+  }
   if (!strcmp(which, "sizes")) shmem_malloc(me == 0 ? 64 : 128);
   if (!strcmp(which, "free")) {
     void *memory = shmem_malloc(64);

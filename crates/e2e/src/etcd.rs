@@ -1,4 +1,5 @@
-//! An etcd for one case: some members on loopback, each with its ports and its data.
+//! An etcd for one case: some members on loopback, each with its ports and its data, or each on a
+//! host of its own.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::namespace::Namespace;
 use crate::node::Node;
 use crate::process::{Running, free_port};
 use crate::program;
@@ -25,10 +27,19 @@ pub struct Etcd {
     node: Node,
     /// `http` or `https`.
     scheme: &'static str,
-    /// For clients and for the other members.
-    ports: Vec<[u16; 2]>,
+    places: Vec<Place>,
     arguments: Vec<String>,
     members: Vec<Option<Running>>,
+}
+
+/// The place of a member.
+#[derive(Debug)]
+struct Place {
+    address: String,
+    /// For clients and for the other members.
+    ports: [u16; 2],
+    /// The network that it is in, if it is another than that of the test.
+    network: Option<Namespace>,
 }
 
 impl Etcd {
@@ -37,11 +48,28 @@ impl Etcd {
     /// # Errors
     /// [`Skip`] when etcd is not installed.
     pub fn start(count: usize, scheme: &'static str, arguments: Vec<String>) -> Result<Self, Skip> {
+        let place = |_| {
+            let ports = [free_port(), free_port()];
+            Place { address: "127.0.0.1".to_owned(), ports, network: None }
+        };
+        Self::at((0..count).map(place).collect(), scheme, arguments)
+    }
+
+    /// Starts a member in each of these networks, where it has the address behind it.
+    ///
+    /// # Errors
+    /// [`Skip`] when etcd is not installed.
+    pub fn inside(networks: Vec<(Namespace, String)>) -> Result<Self, Skip> {
+        let place =
+            |(network, address)| Place { address, ports: [2379, 2380], network: Some(network) };
+        Self::at(networks.into_iter().map(place).collect(), "http", Vec::new())
+    }
+
+    fn at(places: Vec<Place>, scheme: &'static str, arguments: Vec<String>) -> Result<Self, Skip> {
         program::find("etcd")?;
-        let ports = (0..count).map(|_| [free_port(), free_port()]).collect();
-        let members = (0..count).map(|_| None).collect();
-        let mut etcd = Self { node: Node::without_daemon(), scheme, ports, arguments, members };
-        for place in 0..count {
+        let members = places.iter().map(|_| None).collect();
+        let mut etcd = Self { node: Node::without_daemon(), scheme, places, arguments, members };
+        for place in 0..etcd.places.len() {
             etcd.start_member(place)?;
         }
         Ok(etcd)
@@ -52,12 +80,11 @@ impl Etcd {
     /// # Errors
     /// [`Skip`] when etcd is not installed.
     pub fn start_member(&mut self, place: usize) -> Result<(), Skip> {
-        let [client, peer] = self.ports[place];
-        let url = format!("{}://127.0.0.1:{client}", self.scheme);
         let peer_of =
-            |(place, ports): (usize, &[u16; 2])| format!("m{place}=http://127.0.0.1:{}", ports[1]);
-        let all: Vec<String> = self.ports.iter().enumerate().map(peer_of).collect();
-        let peer = format!("http://127.0.0.1:{peer}");
+            |Place { address, ports, .. }: &Place| format!("http://{address}:{}", ports[1]);
+        let all = self.places.iter().enumerate();
+        let all: Vec<_> = all.map(|(at, one)| format!("m{at}={}", peer_of(one))).collect();
+        let (url, peer) = (self.url(&self.places[place]), peer_of(&self.places[place]));
         let data = self.node.directory().join(format!("m{place}"));
         let mut command = self.node.plain(program::find("etcd")?);
         command.arg("--data-dir").arg(data);
@@ -74,7 +101,12 @@ impl Etcd {
             command.args([flag, value]);
         }
         command.args(&self.arguments);
-        self.members[place] = Some(self.node.start(command));
+        let start = || self.node.start(command);
+        let member = match &self.places[place].network {
+            Some(network) => network.inside(start),
+            None => start(),
+        };
+        self.members[place] = Some(member);
         Ok(())
     }
 
@@ -91,11 +123,15 @@ impl Etcd {
     /// The URLs of all members, with commas between.
     #[must_use]
     pub fn urls(&self) -> String {
-        let url = |ports: &[u16; 2]| format!("{}://127.0.0.1:{}", self.scheme, ports[0]);
-        self.ports.iter().map(url).collect::<Vec<_>>().join(",")
+        self.places.iter().map(|place| self.url(place)).collect::<Vec<_>>().join(",")
     }
 
-    /// Calls the gateway of the first member, which has no TLS, until it answers with success.
+    fn url(&self, place: &Place) -> String {
+        format!("{}://{}:{}", self.scheme, place.address, place.ports[0])
+    }
+
+    /// Calls the gateway of the first member, which has no TLS and is on loopback, until it answers
+    /// with success.
     ///
     /// # Panics
     /// When it does not.
@@ -113,7 +149,8 @@ impl Etcd {
 
     fn try_call(&self, path: &str, body: &Value, token: Option<&str>) -> Result<Value, String> {
         let text = |error: std::io::Error| error.to_string();
-        let mut stream = TcpStream::connect(("127.0.0.1", self.ports[0][0])).map_err(text)?;
+        let mut stream =
+            TcpStream::connect(("127.0.0.1", self.places[0].ports[0])).map_err(text)?;
         stream.set_read_timeout(Some(LIMIT)).map_err(text)?;
         let body = body.to_string();
         let token = token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();

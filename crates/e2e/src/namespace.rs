@@ -65,6 +65,29 @@ impl Namespace {
         assert!(status.success(), "ip {arguments}: {status}");
     }
 
+    /// Hosts on one switch: the namespace of the switch, and theirs, of which number n (from 1 on)
+    /// has the address 10.9.0.n on its interface `cable`.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[must_use]
+    pub fn switched(hosts: usize) -> (Self, Vec<Self>) {
+        let switch = Self::new();
+        switch.ip("link add switch type bridge");
+        switch.ip("link set switch up");
+        let hosts = (1..=hosts).map(|number| {
+            let host = Self::new();
+            let place = format!("/proc/{}/fd/{}", std::process::id(), host.0.as_raw_fd());
+            switch.ip(&format!("link add port{number} type veth peer name cable netns {place}"));
+            switch.ip(&format!("link set port{number} master switch up"));
+            host.ip(&format!("address add 10.9.0.{number}/24 dev cable"));
+            host.ip("link set cable up");
+            host
+        });
+        let hosts = hosts.collect();
+        (switch, hosts)
+    }
+
     /// Lays a cable to another namespace. This one has the address 10.9.0.1, the other 10.9.0.2.
     ///
     /// # Panics

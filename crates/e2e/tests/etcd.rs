@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use weft_e2e::etcd::certificates;
 use weft_e2e::host::key;
-use weft_e2e::{Case, Etcd, Host, Node, Outcome, suite};
+use weft_e2e::{Case, Etcd, Host, Namespace, Node, Outcome, Skip, suite};
 
 /// A busy machine does not reach it.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -18,6 +18,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 fn main() -> ExitCode {
     suite::main(vec![
         Case::new("hosts_join_while_most_of_etcd_lives_and_go_on_when_it_does_not", members_die),
+        Case::new("a_host_with_a_member_of_etcd_dies_and_comes_back", host_dies)
+            .long("a host is silent until the others give it up"),
         Case::new("etcd_with_certificates_and_users_is_joined_by_those_who_have_them", secured),
         Case::new("content_of_others_is_told_and_harms_nobody", garbage),
         Case::new("one_host_manages_and_another_takes_over_when_it_is_killed", managers),
@@ -90,6 +92,62 @@ fn members_die() -> Outcome {
     assert_mesh(&[&a, &b, &c, &d, &e]);
     assert_eq!(a.await_state("e", "up").0, Some(4));
     await_etcd(&a, "up");
+    // An expulsion is told when etcd has it, also by a daemon that did not found the fabric.
+    etcd.start_member(0)?;
+    let expel = |number| b.node.start(b.node.weft(["fabric", "expel", number])).wait(LIMIT);
+    let _ = expel("4").success();
+    let content = etcd.content();
+    let table = content.iter().find(|(key, _)| key == "/weft/weft/table");
+    let table: Value = serde_json::from_str(&table.expect("it is there").1).expect("JSON");
+    assert_eq!(table["members"][4]["is_expelled"], true, "{table}");
+    assert_eq!(b.state_of("e").expect("it is there").0, "refused");
+    // Etcd goes away under one that waits.
+    etcd.kill_member(0);
+    etcd.kill_member(2);
+    let refused = expel("2");
+    let is_told = refused.stderr.contains("etcd has not taken the expulsion of node 2");
+    assert!(!refused.status.success() && is_told, "{}", refused.report());
+    Ok(())
+}
+
+/// Three hosts, each with a network of its own and a member of etcd. One loses its power.
+fn host_dies() -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Skip("network namespaces need root".to_owned()));
+    }
+    weft_e2e::program::find("ip")?;
+    let (_switch, networks) = Namespace::switched(4);
+    let address = |number: usize| format!("10.9.0.{}", number + 1);
+    let members = networks[..3].iter().enumerate();
+    let members = members.map(|(at, network)| (network.again(), address(at))).collect();
+    let mut etcd = Etcd::inside(members)?;
+    let keeper = Node::without_daemon();
+    let key = key(&keeper, "key");
+    let host = |number: usize, name| {
+        let (network, place) = (networks[number].again(), format!("{}:7700", address(number)));
+        let mut host = Host::inside(network, &place, name, &key, &[]);
+        host.arguments.push(format!("--fabric-etcd={}", etcd.urls()));
+        host
+    };
+    let (mut a, mut b, mut c, mut d) = (host(0, "a"), host(1, "b"), host(2, "c"), host(3, "d"));
+    [&mut a, &mut b, &mut c].into_iter().for_each(Host::start);
+    assert_mesh(&[&a, &b, &c]);
+    let number = a.await_state("a", "self").0;
+    // The first in the list of endpoints, which all ask first.
+    networks[0].ip("link set cable down");
+    etcd.kill_member(0);
+    a.kill();
+    for host in [&b, &c] {
+        host.await_state("a", "down");
+    }
+    assert_mesh(&[&b, &c]);
+    d.start();
+    assert_mesh(&[&b, &c, &d]);
+    networks[0].ip("link set cable up");
+    etcd.start_member(0)?;
+    a.start();
+    assert_mesh(&[&a, &b, &c, &d]);
+    assert_eq!(d.await_state("a", "up").0, number, "a number is kept");
     Ok(())
 }
 

@@ -2,14 +2,17 @@
 //! for a host.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_e2e::host::key;
 use weft_e2e::{Case, Host, Node, Outcome, suite};
+use weft_membership::{FabricKeys, OwnIdentity, Role, Session, Tls, Versions};
 
 /// A busy machine does not reach it.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -19,6 +22,7 @@ fn main() -> ExitCode {
         Case::new("hosts_join_and_one_that_was_killed_comes_back", killed),
         Case::new("without_the_first_daemon_the_others_go_on_and_a_new_one_waits", first_is_away),
         Case::new("what_does_not_fit_is_refused_with_the_reason_at_both_ends", misfits),
+        Case::new("another_release_is_refused_with_both_versions_at_both_ends", other_release),
         Case::new("an_expelled_host_stays_out", expelled),
         Case::new("keys_are_rotated_while_the_fabric_runs", rotated),
         Case::new("the_first_daemon_manages_and_routes_stay_while_it_is_away", managed),
@@ -103,7 +107,6 @@ fn misfits() -> Outcome {
     let place = ssh.local_addr().expect("bound").to_string();
     thread::spawn(move || {
         for mut stream in ssh.incoming().flatten() {
-            use std::io::{Read, Write};
             let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
             let _ = stream.read(&mut [0; 512]);
         }
@@ -125,6 +128,59 @@ fn misfits() -> Outcome {
     let e = Host::new("e", &right, &[&a.address]);
     let ended = e.node.start(e.command()).wait(LIMIT);
     assert!(!ended.status.success() && ended.stderr.contains("chmod 600"), "{}", ended.report());
+    Ok(())
+}
+
+/// A daemon of another release, as far as its greeting. Returns the words that it would log.
+fn greet(mut stream: TcpStream, role: Role, key: &str) -> String {
+    let own = OwnIdentity::generate().expect("random bytes");
+    let tls = Tls::new(&own).expect("TLS takes the key");
+    let keys = Arc::new(FabricKeys::parse(key).expect("a key"));
+    let versions = Versions { lowest: 7, highest: 9, release: "4.0.0".to_owned() };
+    let mut session = Session::new(&tls, role, own.identity(), keys, versions).expect("TLS");
+    stream.set_read_timeout(Some(LIMIT)).expect("a limit");
+    let mut space = [0; 4096];
+    loop {
+        // The other end may be gone, and has said why.
+        let _ = stream.write_all(&session.take_output());
+        let length = stream.read(&mut space).expect("its greeting comes");
+        assert!(length > 0, "it ends without a word");
+        if let Err(fault) = session.receive(&space[..length], &mut Vec::new()) {
+            let _ = stream.write_all(&session.take_output());
+            return fault.to_string();
+        }
+    }
+}
+
+fn other_release() -> Outcome {
+    let keeper = Node::without_daemon();
+    let file = key(&keeper, "key");
+    let key = std::fs::read_to_string(&file).expect("our own");
+    let (there, here) =
+        ("release 4.0.0, versions 7 to 9 there", format!("{} here", Versions::own()));
+    let mut a = Host::new("a", &file, &[]);
+    a.start();
+    let stream = TcpStream::connect(&a.address).expect("it listens");
+    let told = greet(stream, Role::Dialer, &key);
+    assert!(told.contains(&format!("{} there", Versions::own())), "{told}");
+    let start = Instant::now();
+    while !a.log().contains(there) {
+        assert!(start.elapsed() < LIMIT, "{}", a.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(a.log().contains(&here), "{}", a.log());
+    // The other way round: a host asks it for admission.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let place = listener.local_addr().expect("bound").to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let _ = greet(stream, Role::Listener, &key);
+        }
+    });
+    let mut b = Host::new("b", &file, &[&place]);
+    b.start();
+    let (_, reason) = b.await_state("b", "refused");
+    assert!(reason.contains(there) && reason.contains(&here), "{reason}");
     Ok(())
 }
 

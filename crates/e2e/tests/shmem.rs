@@ -30,7 +30,7 @@ const RULES: [&str; 11] = [
 ];
 
 /// Mistakes, and words of the message about each.
-const MISTAKES: [(&str, &[&str]); 15] = [
+const MISTAKES: [(&str, &[&str]); 24] = [
     ("pe", &["shmem_long_p", "PE 2 is outside of 0..2"]),
     ("negative", &["shmem_long_p", "PE -1 is outside of 0..2"]),
     ("address", &["shmem_long_p: 8 bytes at 0x7f", "not symmetric", "shmem_malloc"]),
@@ -41,6 +41,15 @@ const MISTAKES: [(&str, &[&str]); 15] = [
     ("context", &["shmem_ctx_long_p: 0x", "is no context"]),
     ("comparison", &["shmem_long_wait_until: 77 is no comparison"]),
     ("collective", &["PE 1 calls shmem_barrier_all", "shmem_long_broadcast(1, 0, "]),
+    ("root", &["shmem_long_broadcast(1, 1, ", "shmem_long_broadcast(1, 0, "]),
+    ("length", &["calls shmem_long_sum_reduce(1, 0, ", "calls shmem_long_sum_reduce(2, 0, "]),
+    ("operation", &["calls shmem_long_max_reduce(1, 0, ", "calls shmem_long_sum_reduce(1, 0, "]),
+    ("result", &["PE 0 calls shmem_long_fcollect(1, 0, ", "PE 1 calls shmem_long_fcollect(1, 0, "]),
+    ("split", &["shmem_team_split_strided(0, 1, 1)", "shmem_team_split_strided(1, 1, 1)"]),
+    ("automatic", &["shmem_long_broadcast: 8 bytes at 0x7f", "not symmetric"]),
+    ("no root", &["shmem_long_broadcast: PE 2 is outside of 0..2"]),
+    ("foreign", &["PE 0: shmem_team_sync: 0x", "is no team of this PE"]),
+    ("set", &["PE 0: shmem_barrier: the active set (start 1, log stride 0, size 1) is without"]),
     ("sizes", &["calls shmem_malloc(128, 1, 0)", "calls shmem_malloc(64, 1, 0)"]),
     ("free", &["shmem_free: 0x", "free already"]),
     ("lock", &["shmem_set_lock", "held by this PE already"]),
@@ -58,6 +67,8 @@ fn main() -> ExitCode {
         a_call_before_the_start_is_told,
         information_is_printed_by_one_pe,
         another_launcher_starts_the_program,
+        a_launcher_with_pmix_starts_the_program,
+        a_launcher_with_pmix_that_is_gone_is_told,
         the_address_sanitizer_finds_nothing,
         a_profiler_is_called_once_for_each_call,
     ];
@@ -159,7 +170,7 @@ fn mistakes_are_told_with_pe_function_and_value() -> Outcome {
         command.env("SHMEM_DEBUG", "1");
         let ended = ended(&node, command);
         assert_eq!(ended.code(), 1, "{}", ended.report());
-        for word in words {
+        for word in ["weft-shmem: PE "].iter().chain(words) {
             assert!(ended.stderr.contains(word), "{word}: {}", ended.report());
         }
     }
@@ -275,6 +286,38 @@ fn another_launcher_starts_the_program() -> Outcome {
         let ended = ended(&node, command);
         assert_eq!(ended.code(), code, "{mode}: {}", ended.report());
     }
+    Ok(())
+}
+
+/// Open MPI's launcher serves PMIx to any program.
+fn a_launcher_with_pmix_starts_the_program() -> Outcome {
+    let node = Node::without_daemon();
+    let orterun = program::find("orterun")?;
+    let program = rules(&node)?;
+    for (mode, code) in [("statics", 0), ("teams", 0), ("status", 7), ("fail", 5), ("exit", 0)] {
+        let mut command = node.plain(&orterun);
+        // It refuses to run as root, and more processes than processors, otherwise.
+        command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "4"]);
+        command.arg(&program).arg(mode);
+        let ended = ended(&node, command);
+        assert_eq!(ended.code(), code, "{mode}: {}", ended.report());
+        if matches!(mode, "statics" | "teams") {
+            let said = format!("{mode} is right on 4 PEs");
+            assert!(ended.stdout.contains(&said), "{}", ended.report());
+        }
+    }
+    Ok(())
+}
+
+fn a_launcher_with_pmix_that_is_gone_is_told() -> Outcome {
+    let node = Node::without_daemon();
+    program::find("orterun")?;
+    let program = rules(&node)?;
+    let mut command = node.plain(&program);
+    command.arg("statics").env("PMIX_NAMESPACE", "gone").env("PMIX_RANK", "0");
+    let ended = ended(&node, command);
+    assert_eq!(ended.code(), 1, "{}", ended.report());
+    assert!(ended.stderr.contains("unset PMIX_NAMESPACE"), "{}", ended.report());
     Ok(())
 }
 

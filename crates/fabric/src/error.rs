@@ -128,6 +128,9 @@ pub enum ConnectError {
     /// The own partition has no endpoint with that address.
     #[error("no endpoint {0} in this partition")]
     NotFound(EndpointAddress),
+    /// The endpoint shares no memory, and this one reaches its own node by memory alone.
+    #[error("endpoint {0} is reached over a network alone; open this one for networks, too")]
+    NetworkAlone(EndpointAddress),
     /// The endpoint has its maximum of peers.
     #[error("this endpoint already has {maximum} peers, the maximum")]
     Exhausted {
@@ -522,7 +525,7 @@ impl ConnectError {
     pub const fn errno(&self) -> i32 {
         match self {
             Self::NotExact(_) => errno::EINVAL,
-            Self::NotFound(_) => errno::EHOSTUNREACH,
+            Self::NotFound(_) | Self::NetworkAlone(_) => errno::EHOSTUNREACH,
             Self::Exhausted { .. } => errno::EMFILE,
             Self::Provider { .. } => errno::EIO,
             Self::Broker { .. } => errno::ENETDOWN,

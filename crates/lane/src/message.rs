@@ -1,7 +1,8 @@
 //! The mailbox messages by which two carriers make and close lanes.
 //!
-//! A message is a kind byte and its fields, little-endian. Bytes of a peer are checked here for
-//! their form; [`crate::table`] checks what they say.
+//! A message is a kind byte and its fields, little-endian. Their version is `LANES` of
+//! `weft-wire: versions`. Bytes of a peer are checked here for their form; [`crate::table`] checks
+//! what they say.
 
 use thiserror::Error;
 use weft_fabric::RemoteKey;
@@ -202,6 +203,7 @@ pub fn fuzz_message(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_wire::versions::{LANES, fingerprint};
 
     #[test]
     fn messages_have_these_bytes() {
@@ -234,5 +236,32 @@ mod tests {
         let open = Message::Open { number, key, token: 0, layout }.encode();
         let invalid = Violation::InvalidLayout { slots: 15, sink_bytes: 4096 };
         assert_eq!(Message::decode(&open), Err(invalid));
+    }
+
+    #[test]
+    fn the_form_of_messages_is_that_of_their_version() {
+        let (to, number, key) = (LaneNumber(1), LaneNumber(2), RemoteKey(3));
+        let layout = Layout { slots: 64, sink_bytes: 4096 };
+        let refuse = |why| Message::Refuse { to, why };
+        let all = [
+            Message::Open { number, key, token: 4, layout },
+            Message::Accept { to, number, key },
+            refuse(Refusal::Unwanted),
+            refuse(Refusal::NoRoom),
+            refuse(Refusal::TooLarge),
+            Message::Close { to, is_complete: true },
+        ];
+        for example in all {
+            assert_eq!(Message::decode(&example.encode()), Ok(example));
+            // A new kind needs an example above.
+            match example {
+                Message::Open { .. }
+                | Message::Accept { .. }
+                | Message::Refuse { .. }
+                | Message::Close { .. } => {}
+            }
+        }
+        let form = fingerprint(all.map(Message::encode));
+        assert_eq!((LANES, form), (3, 0xde41_2d95_71ba_4c86), "raise the version");
     }
 }

@@ -11,7 +11,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weft_fabric::{Access, Completion, Event, Group, Issued, OperationError, Revoked};
+use weft_fabric::{
+    Access, Completion, EndpointAddress, Event, Group, Issued, OperationError, Revoked,
+};
 use weft_memory::Memory;
 
 /// The first number of the layer.
@@ -40,6 +42,8 @@ pub(crate) struct Granted {
 pub(crate) enum Kind {
     /// Its end is told as it is.
     Plain,
+    /// It connects to an endpoint of the own node, by memory or, if that has none, by the port.
+    Connect(EndpointAddress),
     /// It connects to a peer by the port: the handle gets its highest bit.
     Meet,
     /// It grants a key, which is good at the port, too.
@@ -85,13 +89,28 @@ pub(crate) struct Calls {
     /// Groups to which a message was refused since room was told, one bit each.
     refused: u64,
     events: VecDeque<Own>,
+    /// There is a port to look at.
+    has_port: bool,
+    /// A call is open, an event waits, or there is a port. One flag, because each poll reads it.
+    is_busy: bool,
 }
 
 impl Calls {
-    /// Whether there is nothing to follow and nothing to tell.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.open.is_empty() && self.events.is_empty()
+    /// Whether a poll has to look beyond the memory: there is a call to follow, an event to tell,
+    /// or a port.
+    #[inline(always)]
+    pub fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
+    /// Says whether there is a port to look at.
+    pub fn watch_port(&mut self, has_port: bool) {
+        self.has_port = has_port;
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.is_busy = self.has_port || !self.open.is_empty() || !self.events.is_empty();
     }
 
     /// Whether a poll has something to tell.
@@ -111,6 +130,7 @@ impl Calls {
             let number = FIRST + u64::from(self.next);
             if let std::collections::btree_map::Entry::Vacant(place) = self.open.entry(number) {
                 place.insert(Call { context, kind, halves: [false; 2], result: Ok(0) });
+                self.settle();
                 return number;
             }
         }
@@ -133,6 +153,7 @@ impl Calls {
             return None;
         }
         let Call { context, kind, result, .. } = self.open.remove(&number)?;
+        self.settle();
         Some(Over { context, kind, result })
     }
 
@@ -195,12 +216,14 @@ impl Calls {
     /// Tells the program of an end.
     pub fn tell(&mut self, context: u64, result: Result<u64, OperationError>) {
         self.events.push_back(Own::Completion(Completion { context, result }));
+        self.settle();
     }
 
     /// Tells the program that another message to a group is worth a try.
     pub fn tell_group_room(&mut self, group: Group) {
         if self.has_room(group) {
             self.events.push_back(Own::GroupRoom(group));
+            self.settle();
         }
     }
 
@@ -214,6 +237,7 @@ impl Calls {
     /// No transport has a call any more.
     pub fn forget(&mut self, number: u64) {
         self.open.remove(&number);
+        self.settle();
     }
 
     /// The transports that have the first call with a context, and its number.
@@ -227,7 +251,9 @@ impl Calls {
     pub fn take_end(&mut self, context: u64) -> Option<Result<u64, OperationError>> {
         let is_it = |own: &Own| matches!(own, Own::Completion(end) if end.context == context);
         let place = self.events.iter().position(is_it)?;
-        match self.events.remove(place) {
+        let event = self.events.remove(place);
+        self.settle();
+        match event {
             Some(Own::Completion(end)) => Some(end.result),
             _ => None,
         }
@@ -235,7 +261,9 @@ impl Calls {
 
     /// The next event.
     pub fn next_event(&mut self) -> Option<Event<'static>> {
-        Some(match self.events.pop_front()? {
+        let event = self.events.pop_front()?;
+        self.settle();
+        Some(match event {
             Own::Completion(completion) => Event::Completion(completion),
             Own::GroupRoom(group) => Event::GroupRoom { group },
         })
@@ -280,7 +308,31 @@ mod tests {
         let over = calls.take_all_over();
         assert_eq!((over.len(), over[0].context), (1, 7));
         assert_eq!(over[0].result, Ok(local), "one of the two is not known to the broker");
-        assert!(calls.is_empty());
+        assert!(!calls.is_busy());
+    }
+
+    #[test]
+    fn polls_look_beyond_the_memory_while_there_is_a_call_an_event_or_a_port() {
+        let mut calls = Calls::default();
+        assert!(!calls.is_busy());
+        let number = calls.begin(7, Kind::Plain);
+        assert!(calls.is_busy());
+        calls.forget(number);
+        assert!(!calls.is_busy());
+        for _ in 0..2 {
+            calls.tell(7, Ok(0));
+        }
+        assert!(calls.next_event().is_some() && calls.is_busy());
+        assert!(calls.take_end(7).is_some() && !calls.is_busy());
+        let group = Group::BROADCAST;
+        calls.refused_in(group);
+        calls.tell_group_room(group);
+        assert!(calls.is_busy() && calls.next_event().is_some() && !calls.is_busy());
+        calls.watch_port(true);
+        let number = calls.begin(7, Kind::Plain);
+        assert!(calls.take_over(number).is_some() && calls.is_busy());
+        calls.watch_port(false);
+        assert!(!calls.is_busy());
     }
 
     #[test]

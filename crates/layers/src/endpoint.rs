@@ -5,10 +5,11 @@ use std::fmt;
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Armed, Atomic, Audience, Capabilities, ConnectError, Endpoint, EndpointAddress, Event,
-    GrantError, Group, GroupError, HostMemory, InviteError, Issued, LocalRange, LockRequest,
-    MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register, RegisterError,
-    RemoteKey, SendError, Signal, Source, Target, Ticket, Waited, WindowError,
+    Access, Armed, Atomic, AtomicOperation, Audience, Capabilities, ConnectError, Endpoint,
+    EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
+    LocalRange, LockRequest, MessageHeader, Notify, Operation, OperationError, PartitionId, Peer,
+    Reach, Register, RegisterError, RemoteKey, Report, SendError, Signal, Source, Target, Ticket,
+    Waited, Width, WindowError,
 };
 use weft_memory::Memory;
 use weft_sync::AdaptiveWait;
@@ -16,7 +17,7 @@ use weft_transport_ofi::nic::Nic;
 use weft_transport_ofi::{Cards, OfiEndpoint, OfiRegion};
 use weft_transport_shm::{ShmEndpoint, ShmRegion};
 
-use crate::calls::{Calls, Granted, Half, Kind};
+use crate::calls::{Calls, Granted, Half, Kind, Over};
 use crate::port::{Door, Files, State};
 use crate::progress::Turns;
 use crate::region::{self, LayeredRegion, Mark};
@@ -85,8 +86,24 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
 
     /// The end of a call, if it has ended at once.
     pub(crate) fn result_of(&mut self, number: u64) -> Result<Issued, OperationError> {
-        let Some(over) = self.calls.take_over(number) else { return Ok(Issued::Pending) };
+        let over = self.calls.take_over(number).and_then(|over| self.go_on(over));
+        let Some(over) = over else { return Ok(Issued::Pending) };
         self.end_of(over).1.map(Issued::Done)
+    }
+
+    /// Has a connect to an endpoint that shares no memory go on by the port; `None` while it does.
+    pub(crate) fn go_on(&mut self, over: Over) -> Option<Over> {
+        let Kind::Connect(to) = over.kind else { return Some(over) };
+        let error = OperationError::Connect(ConnectError::NetworkAlone(to));
+        if over.result != Err(error) {
+            return Some(over);
+        }
+        let result = match self.connect_far(to, over.context) {
+            Ok(Issued::Pending) => return None,
+            Ok(Issued::Done(value)) => Ok(value),
+            Err(error) => Err(error),
+        };
+        Some(Over { result, ..over })
     }
 
     /// Follows a call of the endpoint in shared memory.
@@ -110,10 +127,16 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
     fn do_connect(&mut self, to: EndpointAddress, context: u64) -> Result<Issued, OperationError> {
         self.count_peers();
         if !to.is_exact() || to.node == self.near.address().node {
-            return self.follow(context, |near, number| {
-                near.connect(to, number).map_err(OperationError::Connect)
-            });
+            let number = self.calls.begin(context, Kind::Connect(to));
+            let issued = self.near.connect(to, number).map_err(OperationError::Connect);
+            self.calls.issued(number, Half::Near, issued);
+            return self.result_of(number);
         }
+        self.connect_far(to, context)
+    }
+
+    /// Connects by the port.
+    fn connect_far(&mut self, to: EndpointAddress, context: u64) -> Result<Issued, OperationError> {
         if self.calls.is_full() {
             let reason = "too many calls wait for their end; poll first".to_owned();
             return Err(OperationError::Connect(ConnectError::Broker { reason }));
@@ -204,15 +227,20 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
         far.put(to, source, target, operation)
     }
 
+    /// Takes the operation in parts: an argument in memory would keep a caller with a constant
+    /// operation from compiling to one instruction where the peer is near.
     #[inline(never)]
     fn atomic_far(
         &mut self,
         to: Peer,
         target: Target,
-        atomic: Atomic,
-        operation: Operation,
+        (kind, width): (AtomicOperation, Width),
+        (operand, compare): (u64, u64),
+        (context, notify): (u64, Notify),
+        (report, more, fetches): (Report, bool, bool),
     ) -> Result<Issued, OperationError> {
-        self.far()?.atomic(to, target, atomic, operation)
+        let atomic = Atomic { operation: kind, width, operand, compare, fetches };
+        self.far()?.atomic(to, target, atomic, Operation { context, notify, report, more })
     }
 
     /// Whether a port may be opened yet, or is being opened.
@@ -527,7 +555,12 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
     ) -> Result<Issued, OperationError> {
         match way(to) {
             Way::Near(to) => self.near.atomic(to, target, atomic, operation),
-            Way::Far(to) => self.atomic_far(to, target, atomic, operation),
+            Way::Far(to) => {
+                let Operation { context, notify, report, more } = operation;
+                let Atomic { operation: kind, width, operand, compare, fetches } = atomic;
+                let (values, told) = ((operand, compare), (report, more, fetches));
+                self.atomic_far(to, target, (kind, width), values, (context, notify), told)
+            }
         }
     }
 
@@ -615,7 +648,7 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         if self.is_near_alone() {
             self.near.poll(budget, sink)

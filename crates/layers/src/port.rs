@@ -167,7 +167,6 @@ impl<C: Cards + 'static> Door<C> {
     }
 
     /// Whether nothing comes from here.
-    #[inline]
     pub fn is_quiet(&self) -> bool {
         matches!(self.state, State::Closed | State::Refused(_))
     }
@@ -195,8 +194,13 @@ impl<C: Cards + 'static> Door<C> {
 impl<C: Cards + 'static> LayeredEndpoint<C> {
     /// Opens the port, unless that was begun.
     pub(crate) fn want_port(&mut self) {
-        self.door.begin(&self.near, &self.files);
+        self.begin_port();
         self.attend();
+    }
+
+    fn begin_port(&mut self) {
+        self.door.begin(&self.near, &self.files);
+        self.calls.watch_port(!self.door.is_quiet());
     }
 
     /// Looks whether a port is wanted, and whether one that was begun is there.
@@ -204,7 +208,7 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
         if self.near.port_is_wanted() {
             self.near.port_is_there();
             match self.door.state {
-                State::Closed => self.door.begin(&self.near, &self.files),
+                State::Closed => self.begin_port(),
                 State::Refused(_) => self.near.refuse_port(),
                 State::Opening(_) | State::Open(_) => {}
             }
@@ -218,6 +222,7 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
             Ok(far) => self.opened(far, &meetings),
             Err(error) => self.not_opened(&error, &meetings),
         }
+        self.calls.watch_port(!self.door.is_quiet());
         for number in (0..Group::COUNT).filter(|number| groups & 1 << number != 0) {
             if let Some(group) = Group::new(number) {
                 self.calls.tell_group_room(group);

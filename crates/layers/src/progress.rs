@@ -90,9 +90,9 @@ fn translated(event: Event<'_>) -> Event<'_> {
 
 impl<C: Cards + 'static> LayeredEndpoint<C> {
     /// Whether the memory has all that there is.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_near_alone(&self) -> bool {
-        self.door.is_quiet() && self.calls.is_empty() && !self.near.port_is_wanted()
+        !self.calls.is_busy() && !self.near.port_is_wanted()
     }
 
     #[inline(never)]
@@ -163,7 +163,7 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
 
     /// Ends a call if no transport has it any more.
     pub(crate) fn finish_call(&mut self, number: u64) {
-        if let Some(over) = self.calls.take_over(number) {
+        if let Some(over) = self.calls.take_over(number).and_then(|over| self.go_on(over)) {
             let (context, result) = self.end_of(over);
             if let Some(context) = context {
                 self.calls.tell(context, result);
@@ -174,6 +174,7 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
     /// Ends the calls that the transports have ended.
     fn finish_calls(&mut self) {
         for over in self.calls.take_all_over() {
+            let Some(over) = self.go_on(over) else { continue };
             if let (Some(context), result) = self.end_of(over) {
                 self.calls.tell(context, result);
             }
@@ -184,7 +185,7 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
     pub(crate) fn end_of(&mut self, over: Over) -> (Option<u64>, Result<u64, OperationError>) {
         let Over { context, kind, result } = over;
         match kind {
-            Kind::Plain | Kind::Revoke => (Some(context), result),
+            Kind::Plain | Kind::Connect(_) | Kind::Revoke => (Some(context), result),
             Kind::Meet => (Some(context), result.map(|handle| handle | u64::from(FAR))),
             Kind::Grant(granted) => {
                 if let Ok(key) = result {

@@ -415,6 +415,48 @@ impl Hosts {
 }
 
 #[test]
+fn a_peer_of_the_own_node_without_memory_is_met_at_its_port() {
+    let hosts = Hosts::new();
+    let broker = Arc::new(hosts.brokers[0].clone());
+    let alone = OfiTransport::new(hosts.net.clone(), broker, Default::default());
+    let mut peer = alone.open(&EndpointOptions::default()).expect("a broker");
+    let mut one = hosts.open(0);
+    // Nobody there: no port is opened in vain.
+    let nobody = EndpointAddress::new(NodeId(1), weft_fabric::Vpid(77));
+    let refused = one.connect_within(nobody, PATIENCE);
+    assert_eq!(refused, Err(ConnectError::NotFound(nobody)));
+    assert!(!one.has_port());
+    let mut met = None;
+    if let Issued::Done(value) = one.connect(peer.address(), 7).expect("it is there") {
+        met = Some(Peer::of_value(value));
+    }
+    let (mut sent, mut heard) = (false, false);
+    for _ in 0..100_000 {
+        one.poll(16, &mut |event| match event {
+            Event::Completion(end) if end.context == 7 => {
+                met = Some(Peer::of_value(end.result.expect("it is there")));
+            }
+            other => panic!("{other:?}"),
+        });
+        peer.poll(16, &mut |event| heard |= matches!(event, Event::Message(_)));
+        if let (Some(to), false) = (met, sent) {
+            sent = one.send_short(to, MessageHeader::tag(1), &[b"hello"]).is_ok();
+        }
+        if heard {
+            break;
+        }
+        hosts.net.step();
+    }
+    assert!(heard && one.has_port());
+    assert_eq!(met.and_then(|peer| one.peer_address(peer)), Some(peer.address()));
+    // Where there are no cards, the reason is told.
+    hosts.works[0].store(false, Ordering::Relaxed);
+    let mut other = hosts.open(0);
+    let refused = other.connect_within(peer.address(), PATIENCE);
+    assert!(matches!(refused, Err(ConnectError::Provider { .. })), "{refused:?}");
+}
+
+#[test]
 fn the_end_of_a_peer_is_told_once_on_its_way() {
     let hosts = Hosts::new();
     let (mut one, near, mut far) = (hosts.open(0), hosts.open(0), hosts.open(1));

@@ -29,8 +29,8 @@ pub use etcd::{
 pub use identity::{Identity, InvalidIdentity, OwnIdentity};
 pub use key::{FabricKeys, InvalidKey, Role, new_key_line};
 pub use machine::{
-    Admission, ConnectionId, DirectoryNews, Event, Fault, HANDSHAKE_WITHIN, Machine, MachineConfig,
-    NodeState, NodeStatus, NotExpelled, NotSent, Output,
+    Admission, ConnectionId, DirectoryNews, Event, Expulsion, Fault, HANDSHAKE_WITHIN, Machine,
+    MachineConfig, NodeState, NodeStatus, NotExpelled, NotSent, Output,
 };
 pub use message::{
     FACT_BYTES_MAX, FACTS_MAX, FRAME_BYTES_MAX, Frames, Greeting, Hello, InvalidFrame, Message,

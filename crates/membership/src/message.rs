@@ -15,14 +15,11 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use weft_wire::versions::{DAEMONS_HIGHEST, DAEMONS_LOWEST};
 
 use crate::identity::Identity;
 use crate::roster::Roster;
 
-/// The lowest version of the messages that this release speaks.
-pub const VERSION_LOWEST: u16 = 2;
-/// The highest version of the messages that this release speaks.
-pub const VERSION_HIGHEST: u16 = 2;
 /// Longest frame, bytes.
 pub const FRAME_BYTES_MAX: usize = 64 * 1024;
 /// Longest frame of a peer that has not proved that it knows the key, bytes.
@@ -57,8 +54,8 @@ impl Versions {
     #[must_use]
     pub fn own() -> Self {
         Self {
-            lowest: VERSION_LOWEST,
-            highest: VERSION_HIGHEST,
+            lowest: DAEMONS_LOWEST,
+            highest: DAEMONS_HIGHEST,
             release: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }

@@ -79,6 +79,13 @@ impl Roster {
         self.members.iter().find(|member| member.identity == *identity)
     }
 
+    /// Whether an identity is none of the fabric any more: it was expelled, and its number may have
+    /// been given to another one since.
+    #[must_use]
+    pub(crate) fn has_expelled(&self, identity: &Identity) -> bool {
+        self.of_identity(identity).is_none_or(|member| member.is_expelled)
+    }
+
     /// Whether numbers and identities are each there once, in order, within all maxima.
     #[must_use]
     pub fn is_valid(&self) -> bool {

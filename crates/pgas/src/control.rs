@@ -6,12 +6,11 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::collective::STAGE_BYTES;
 use crate::space;
 
 /// Teams of which a PE is a member at a time, with the world and the shared team.
 pub const TEAMS_MAX: usize = 64;
-/// Bytes of a staging buffer. Collectives of up to as many bytes go through it.
-pub const STAGE_BYTES: usize = 4096;
 /// Words that a PE of a team can tell the others at a step.
 pub const WORDS: usize = 8;
 

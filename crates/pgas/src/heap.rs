@@ -77,6 +77,22 @@ impl Heap {
         Some(())
     }
 
+    /// Changes the length of a part in use where it is. `None` when no part in use begins there, or
+    /// what is behind it is in use.
+    pub fn resize(&mut self, offset: usize, length: usize) -> Option<()> {
+        let former = whole((*self.used.get(&offset)?).max(1))?;
+        let bytes = whole(length.max(1))?;
+        let end = offset + former;
+        let behind = self.free.get(&end).copied().unwrap_or(0);
+        let rest = (former + behind).checked_sub(bytes)?;
+        if self.free.remove(&end).is_some() {
+            self.by_length.remove(&(behind, end));
+        }
+        self.release(offset + bytes, rest);
+        self.used.insert(offset, length);
+        Some(())
+    }
+
     /// Bytes that were asked for of the part in use that begins there.
     #[must_use]
     pub fn length(&self, offset: usize) -> Option<usize> {
@@ -119,6 +135,21 @@ mod tests {
     }
 
     #[test]
+    fn a_part_grows_and_shrinks_where_it_is_up_to_the_next_one() {
+        let mut heap = Heap::new(1024);
+        let [first, next] = [heap.take(100, 1), heap.take(64, 1)].map(|part| part.expect("room"));
+        assert_eq!(heap.resize(first, 128), Some(()));
+        assert_eq!(heap.resize(first, 129), None, "the next one is there");
+        assert_eq!(heap.resize(first, 10), Some(()));
+        assert_eq!((heap.length(first), heap.take(64, 1)), (Some(10), Some(64)));
+        assert_eq!(heap.resize(next, 896), Some(()));
+        assert_eq!(heap.largest_free(), 0);
+        assert_eq!(heap.resize(next, 897), None);
+        assert_eq!(heap.resize(next, usize::MAX), None);
+        assert_eq!(heap.resize(next + 64, 1), None, "no part begins there");
+    }
+
+    #[test]
     fn sizes_that_no_memory_has_are_refused() {
         let mut heap = Heap::new(1 << 20);
         for length in [usize::MAX, usize::MAX - 63, 1 << 63, (1 << 20) + 1] {
@@ -131,17 +162,32 @@ mod tests {
     proptest! {
         #[test]
         fn parts_never_overlap_and_come_back(
-            calls in prop::collection::vec((0_usize..5000, 0_u32..13, any::<bool>()), 1..200)
+            calls in prop::collection::vec((0_usize..5000, 0_u32..13, 0..4), 1..200)
         ) {
             let bytes = 1 << 16;
             let mut heap = Heap::new(bytes);
             let mut used: Vec<(usize, usize)> = Vec::new();
-            for (length, log, frees) in calls {
-                if frees && !used.is_empty() {
-                    let (part, length) = used.swap_remove(length % used.len());
-                    prop_assert_eq!(heap.length(part), Some(length));
+            for (length, log, call) in calls {
+                let chosen = (!used.is_empty()).then(|| used.swap_remove(length % used.len()));
+                if let (0 | 1, Some((part, former))) = (call, chosen) {
+                    prop_assert_eq!(heap.length(part), Some(former));
                     prop_assert_eq!(heap.give(part), Some(()));
-                } else if let Some(part) = heap.take(length, 1 << log) {
+                    continue;
+                }
+                if let (2, Some((part, former))) = (call, chosen) {
+                    let is_resized = heap.resize(part, length).is_some();
+                    let length = if is_resized { length } else { former };
+                    prop_assert_eq!(heap.length(part), Some(length));
+                    prop_assert!(part + length <= bytes);
+                    for (other, other_length) in &used {
+                        prop_assert!(part + length.max(1) <= *other
+                            || other + (*other_length).max(1) <= part);
+                    }
+                    used.push((part, length));
+                    continue;
+                }
+                used.extend(chosen);
+                if let Some(part) = heap.take(length, 1 << log) {
                     prop_assert!(part.is_multiple_of(1 << log) && part + length <= bytes);
                     for (other, other_length) in &used {
                         prop_assert!(part + length.max(1) <= *other

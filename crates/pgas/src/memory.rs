@@ -123,7 +123,8 @@ pub unsafe fn free(call: &str, memory: *mut c_void) {
     give(call, memory);
 }
 
-/// Changes the size of memory: its bytes move to a new place.
+/// Changes the size of memory: where it is, if the bytes behind it are free. Otherwise its bytes
+/// move to a new place.
 ///
 /// # Safety
 /// As [`free`].
@@ -141,6 +142,11 @@ pub unsafe fn realloc(call: &str, memory: *mut c_void, size: usize) -> *mut c_vo
     compare(call, [offset, size]);
     let former = heap().as_ref().and_then(|heap| heap.length(offset));
     let Some(former) = former else { raise(call, &Fault::NotAllocated { address: memory.addr() }) };
+    let is_resized = heap().as_mut().and_then(|heap| heap.resize(offset, size)).is_some();
+    if is_resized {
+        compare(call, [offset, size]);
+        return memory;
+    }
     let moved = take(call, size, 1);
     if !moved.is_null() {
         // SAFETY: both parts are this PE's own and do not overlap.

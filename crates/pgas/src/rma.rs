@@ -18,7 +18,7 @@ const fn bytes_of<T>(elements: usize) -> usize {
     elements.saturating_mul(size_of::<T>())
 }
 
-/// Copies bytes that do not overlap.
+/// Copies bytes. Those of a program may overlap by mistake: the rest of the memory stays right.
 ///
 /// # Safety
 /// Both must be memory of so many bytes, the second one writable.
@@ -32,7 +32,7 @@ pub(crate) unsafe fn copy<T>(from: *const u8, to: *mut u8, bytes: usize) {
         unsafe { to.cast::<u32>().write_unaligned(from.cast::<u32>().read_unaligned()) };
     } else {
         // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+        unsafe { std::ptr::copy(from, to, bytes) };
     }
 }
 
@@ -267,5 +267,20 @@ pub unsafe fn put_signal<T>(
             1 => amo::signal_add(call, via, sig_addr, signal, pe),
             value => raise(call, &Fault::Constant { what: "signal operation", value }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_overlap_are_moved() {
+        let mut bytes: Vec<u8> = (0..24).collect();
+        let start = bytes.as_mut_ptr();
+        // SAFETY: both are inside of the 24 bytes.
+        unsafe { copy::<u8>(start, start.wrapping_add(2), 20) };
+        let expected: Vec<u8> = [0, 1].into_iter().chain(0..20).chain([22, 23]).collect();
+        assert_eq!(bytes, expected);
     }
 }

@@ -19,7 +19,7 @@ fn main() -> Result<(), Error> {
     job.put(&format!("process-{rank}"), &std::process::id().to_string())?;
     job.barrier(BARRIER_WITHIN)?;
     let next = (rank + 1) % size;
-    let process = job.get(&format!("process-{next}"))?;
+    let process = job.get(next, &format!("process-{next}"))?;
     println!("rank {rank} of {size}: rank {next} is process {process}");
     job.finalize()
 }

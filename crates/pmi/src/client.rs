@@ -139,11 +139,12 @@ impl Client {
         is_accepted(&answer, "put", key)
     }
 
-    /// Gets the value that a process put under a key before the last barrier.
+    /// Gets the value that the process with a rank put under a key before the last barrier. The
+    /// rank is a hint for the launcher: keys are those of the whole job.
     ///
     /// # Errors
     /// [`Error`]; [`Error::Refused`] where there is no such key.
-    pub fn get(&mut self, key: &str) -> Result<String, Error> {
+    pub fn get(&mut self, rank: u32, key: &str) -> Result<String, Error> {
         check("the key", key, self.limits.key)?;
         let answer = match self.version {
             Version::One => {
@@ -151,9 +152,8 @@ impl Client {
                 self.ask("get", "get_result", message, ANSWER_WITHIN)?
             }
             Version::Two => {
-                // The rank that put the value is not known to the caller: -1 stands for any.
                 let message = Message::new("kvs-get").with("jobid", &self.name);
-                let message = message.with("srcid", -1).with("key", key);
+                let message = message.with("srcid", rank).with("key", key);
                 self.ask("kvs-get", "kvs-get-response", message, ANSWER_WITHIN)?
             }
         };
@@ -167,7 +167,7 @@ impl Client {
     /// [`Error`]; [`Error::Refused`] where there is no such key.
     pub fn attribute(&mut self, key: &str) -> Result<String, Error> {
         if self.version == Version::One {
-            return self.get(key);
+            return self.get(self.rank, key);
         }
         let message = Message::new("info-getjobattr").with("key", key);
         let answer =

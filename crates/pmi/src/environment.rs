@@ -12,6 +12,8 @@ const PORT: &str = "PMI_PORT";
 const RANK: &str = "PMI_RANK";
 const SIZE: &str = "PMI_SIZE";
 const ID: &str = "PMI_ID";
+const NAMESPACE_OF_PMIX: &str = "PMIX_NAMESPACE";
+const RANK_OF_PMIX: &str = "PMIX_RANK";
 
 /// The way to the launcher.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,8 +43,10 @@ pub enum Place {
 pub enum Environment {
     /// By no launcher: a job of one process.
     Alone,
-    /// By a launcher.
+    /// By a launcher with PMI-1 or PMI-2.
     Launched(Place),
+    /// By a launcher with PMIx, whose library reads the variables itself.
+    LaunchedByPmix,
 }
 
 impl Environment {
@@ -54,7 +58,8 @@ impl Environment {
         Self::read(|name| std::env::var(name).ok())
     }
 
-    /// Reads the variables by a function that gives the value of one.
+    /// Reads the variables by a function that gives the value of one. Where a launcher serves PMI
+    /// and PMIx, PMI counts, which needs no library.
     ///
     /// # Errors
     /// [`Error::Environment`], [`Error::Incomplete`].
@@ -70,7 +75,11 @@ impl Environment {
             let rank = parse(RANK, &needed(RANK, FD)?, "is no rank below PMI_SIZE", below)?;
             return Ok(Self::Launched(Place::Descriptor { number, rank, size }));
         }
-        let Some(place) = variable(PORT) else { return Ok(Self::Alone) };
+        let Some(place) = variable(PORT) else {
+            let has_pmix =
+                [NAMESPACE_OF_PMIX, RANK_OF_PMIX].iter().all(|name| variable(name).is_some());
+            return Ok(if has_pmix { Self::LaunchedByPmix } else { Self::Alone });
+        };
         let fault = || Error::Environment {
             variable: PORT,
             value: place.clone(),
@@ -122,6 +131,15 @@ mod tests {
         let place = Place::Descriptor { number: 7, rank: 1, size: 2 };
         let variables = [("PMI_FD", "7"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
         assert_eq!(read(&variables), Ok(Environment::Launched(place)));
+    }
+
+    #[test]
+    fn pmix_counts_where_there_is_no_pmi() {
+        let pmix = [("PMIX_NAMESPACE", "job"), ("PMIX_RANK", "1")];
+        assert_eq!(read(&pmix), Ok(Environment::LaunchedByPmix));
+        assert_eq!(read(&pmix[..1]), Ok(Environment::Alone));
+        let both = [pmix[0], pmix[1], ("PMI_FD", "7"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];
+        assert!(matches!(read(&both), Ok(Environment::Launched(_))));
     }
 
     #[test]

@@ -71,6 +71,26 @@ pub enum Error {
         /// The error of the system.
         error: String,
     },
+    /// The launcher serves PMIx, and the library that speaks it cannot be loaded.
+    #[error(
+        "the launcher serves PMIx, and its library cannot be loaded: {reason}; install libpmix 2 \
+         or newer, or start the program with oshrun or another launcher with PMI"
+    )]
+    NoLibrary {
+        /// Why.
+        reason: String,
+    },
+    /// The launcher's PMIx cannot be reached.
+    #[error(
+        "the launcher's PMIx cannot be reached: {reason} ({code}); start the program with its \
+         launcher, or unset PMIX_NAMESPACE"
+    )]
+    NoPmix {
+        /// The code of the library.
+        code: i32,
+        /// Its words for it.
+        reason: String,
+    },
     /// The launcher closed the connection.
     #[error("the launcher closed the connection ({request}): the job has ended")]
     Closed {

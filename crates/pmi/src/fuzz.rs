@@ -1,5 +1,14 @@
-//! The fuzz target of the launcher's side: what three processes send, read off the input.
+//! The fuzz targets: what three processes send to the launcher, and what a launcher answers to a
+//! process, read off the input.
 
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::net::{
+    AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, send, shutdown, socketpair,
+};
+
+use crate::Client;
 use crate::message::Decoder;
 use crate::server::{Action, Description, Membership, Server};
 
@@ -45,4 +54,31 @@ fn take_actions(server: &mut Server) {
             Action::Abort { rank, .. } | Action::Offence { rank, .. } => assert!(rank < SIZE),
         }
     }
+}
+
+/// The input is all that a launcher says, whatever it is asked; then it is gone.
+///
+/// # Panics
+/// When the client believes what cannot be.
+pub fn fuzz_client(input: &[u8]) {
+    const SOON: Duration = Duration::from_secs(1);
+    let Some((ours, theirs)) = pair() else { return };
+    // More than the socket takes is cut off.
+    let _ = send(&ours, input, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    if shutdown(&ours, Shutdown::Write).is_err() {
+        return;
+    }
+    let Ok(mut client) = Client::over(theirs, 1, SIZE) else { return };
+    assert_eq!((client.rank(), client.size()), (1, SIZE), "the variables told them");
+    for _ in 0..3 {
+        let _ = client.put("key", "value");
+        let _ = client.barrier(SOON);
+        let _ = client.get(2, "key");
+        let _ = client.attribute("PMI_process_mapping");
+    }
+    let _ = client.finalize();
+}
+
+fn pair() -> Option<(OwnedFd, OwnedFd)> {
+    socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()
 }

@@ -1,4 +1,4 @@
-//! The descriptor that a launcher left open for this process. The only unsafe code of the crate.
+//! The descriptor that a launcher left open for this process.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{Client, Environment, Error};
+use crate::{Client, Environment, Error, pmix};
 
 /// Most values that a process that is alone keeps.
 const VALUES_MAX: usize = 4096;
@@ -13,8 +13,10 @@ const VALUES_MAX: usize = 4096;
 pub enum Job {
     /// No launcher: rank 0 of 1. Its values are kept here.
     Alone(BTreeMap<String, String>),
-    /// One of the processes that a launcher started.
+    /// One of the processes that a launcher with PMI-1 or PMI-2 started.
     Launched(Box<Client>),
+    /// One of the processes that a launcher with PMIx started.
+    LaunchedByPmix(Box<pmix::Client>),
 }
 
 impl Job {
@@ -28,6 +30,9 @@ impl Job {
             Environment::Launched(place) => {
                 Client::reach(&place).map(|client| Self::Launched(Box::new(client)))
             }
+            Environment::LaunchedByPmix => {
+                pmix::Client::join().map(|client| Self::LaunchedByPmix(Box::new(client)))
+            }
         }
     }
 
@@ -36,6 +41,7 @@ impl Job {
         match self {
             Self::Alone(_) => 0,
             Self::Launched(client) => client.rank(),
+            Self::LaunchedByPmix(client) => client.rank(),
         }
     }
 
@@ -44,6 +50,7 @@ impl Job {
         match self {
             Self::Alone(_) => 1,
             Self::Launched(client) => client.size(),
+            Self::LaunchedByPmix(client) => client.size(),
         }
     }
 
@@ -62,14 +69,15 @@ impl Job {
                 Ok(())
             }
             Self::Launched(client) => client.put(key, value),
+            Self::LaunchedByPmix(client) => client.put(key, value),
         }
     }
 
-    /// Gets the value that a process put under a key before the last barrier.
+    /// Gets the value that the process with a rank put under a key before the last barrier.
     ///
     /// # Errors
     /// [`Error`]; [`Error::Refused`] where there is no such key.
-    pub fn get(&mut self, key: &str) -> Result<String, Error> {
+    pub fn get(&mut self, rank: u32, key: &str) -> Result<String, Error> {
         match self {
             Self::Alone(values) => values.get(key).cloned().ok_or_else(|| Error::Refused {
                 request: "get",
@@ -77,7 +85,8 @@ impl Job {
                 code: "alone".to_owned(),
                 message: "nobody put a value under this key".to_owned(),
             }),
-            Self::Launched(client) => client.get(key),
+            Self::Launched(client) => client.get(rank, key),
+            Self::LaunchedByPmix(client) => client.get(rank, key),
         }
     }
 
@@ -89,6 +98,7 @@ impl Job {
         match self {
             Self::Alone(_) => Ok(()),
             Self::Launched(client) => client.barrier(within),
+            Self::LaunchedByPmix(client) => client.barrier(within),
         }
     }
 
@@ -100,6 +110,7 @@ impl Job {
         match self {
             Self::Alone(_) => Ok(()),
             Self::Launched(client) => client.abort(exit_code, message),
+            Self::LaunchedByPmix(client) => client.abort(exit_code, message),
         }
     }
 
@@ -111,6 +122,7 @@ impl Job {
         match self {
             Self::Alone(_) => Ok(()),
             Self::Launched(client) => client.finalize(),
+            Self::LaunchedByPmix(client) => client.finalize(),
         }
     }
 }

@@ -105,7 +105,7 @@ impl Message {
         let command = words
             .next()
             .and_then(|word| word.strip_prefix("cmd="))
-            .filter(|command| !command.is_empty())
+            .filter(|command| is_name(command))
             .ok_or(Malformed::NoCommand)?;
         let mut message = Self::new(command);
         for word in words {
@@ -130,7 +130,7 @@ impl Message {
         let text = std::str::from_utf8(lines).map_err(|_| Malformed::NotText)?;
         let mut lines = text.lines();
         let command = lines.next().and_then(|line| line.strip_prefix(LINES_BEGIN));
-        let command = command.map(str::trim).filter(|command| !command.is_empty());
+        let command = command.map(str::trim).filter(|command| is_name(command));
         let mut message = Self::new(command.ok_or(Malformed::NoCommand)?);
         for line in lines {
             let (name, value) = line.split_once('=').ok_or(Malformed::NoPair)?;
@@ -155,7 +155,7 @@ impl Message {
             let (value, after) = value_of_body(after)?;
             rest = after;
             match &mut message {
-                None if name == "cmd" && !value.is_empty() => message = Some(Self::new(&value)),
+                None if name == "cmd" && is_name(&value) => message = Some(Self::new(&value)),
                 None => return Err(Malformed::NoCommand),
                 Some(message) => message.add(name.to_owned(), value)?,
             }
@@ -172,7 +172,7 @@ impl Message {
     }
 }
 
-/// Whether a name of a value is one: letters, digits, `_`, `-` and `/`.
+/// Whether a name of a command or of a value is one: letters, digits, `_`, `-` and `/`.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-/".contains(&byte))
@@ -307,6 +307,19 @@ mod tests {
         let bytes = put.encode(Form::Frame);
         assert_eq!(bytes, b"33    cmd=kvs-put;key=a;value=1;;2;;;;;".to_vec());
         assert_eq!(decode(&bytes), Ok(vec![(Form::Frame, put)]));
+    }
+
+    #[test]
+    fn a_command_has_the_characters_of_a_name() {
+        for bytes in [
+            &b"23    cmd=kvs-get/a=b;;2;k=v;"[..],
+            b"8     cmd=a b;",
+            b"cmd=a=b\n",
+            b"cmd=\xc3\xa9\n",
+            b"mcmd=spawn;\nendcmd\n",
+        ] {
+            assert_eq!(decode(bytes), Err(Malformed::NoCommand), "{}", bytes.escape_ascii());
+        }
     }
 
     #[test]

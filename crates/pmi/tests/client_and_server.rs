@@ -85,9 +85,9 @@ fn exchange(mut client: Client, version: Version) {
     client.put(&format!("k{rank}"), &format!("value;of={rank}")).unwrap();
     client.barrier(WITHIN).unwrap();
     for other in 0..size {
-        assert_eq!(client.get(&format!("k{other}")).unwrap(), format!("value;of={other}"));
+        assert_eq!(client.get(other, &format!("k{other}")).unwrap(), format!("value;of={other}"));
     }
-    assert!(matches!(client.get("nobody"), Err(Error::Refused { .. })));
+    assert!(matches!(client.get(0, "nobody"), Err(Error::Refused { .. })));
     assert_eq!(client.attribute("PMI_process_mapping").unwrap(), "(vector,(0,1,3))");
     assert!(matches!(client.put("PMI_x", "1"), Err(Error::Refused { .. })));
     assert!(matches!(client.put("x", "a b"), Err(Error::Character { character: ' ', .. })));

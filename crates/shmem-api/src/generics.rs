@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::headers::COMPLEX_OF_C;
 use crate::types::Type;
 use crate::{Context, Function, Over, Parameter, Row, rows};
 
@@ -137,9 +138,17 @@ static inline void shmem_signal_set(shmem_ctx_t ctx, uint64_t *sig_addr, uint64_
 }
 ";
 
+/// The complex types of C, and those of C++, which lie in memory in the same way.
+pub(crate) const COMPLEX_OF_CXX: [(&str, &str); 2] =
+    [("float _Complex", "::std::complex<float>"), ("double _Complex", "::std::complex<double>")];
+
 /// The overloads of C++.
 pub(crate) fn cxx() -> String {
     let mut text = String::from("\n#ifdef __cplusplus\n");
+    let functions: Vec<Function> = rows().iter().flat_map(Row::functions).collect();
+    for function in functions.iter().filter(|function| is_complex(function)) {
+        text.push_str(&of_complex_numbers(function));
+    }
     for generic in all() {
         for choice in generic.choices() {
             for has_context in [false, true] {
@@ -147,7 +156,15 @@ pub(crate) fn cxx() -> String {
                     continue;
                 }
                 let function = Generic::function(&choice, has_context);
-                text.push_str(&overload(generic.name, &function, choice.1));
+                let name = format!("shmem_{}", generic.name);
+                // A C function of this name and these parameters is there already.
+                if matches!(generic.name, "wait" | "wait_until") && choice.1.word == "long" {
+                    continue;
+                }
+                text.push_str(&overload(&name, &function, &COMPLEX_OF_C, ""));
+                if is_complex(&function) {
+                    text.push_str(&overload(&name, &function, &COMPLEX_OF_CXX, ""));
+                }
             }
         }
     }
@@ -156,17 +173,23 @@ pub(crate) fn cxx() -> String {
     text
 }
 
-fn overload(generic: &str, function: &Function, of: Type) -> String {
-    let name = format!("shmem_{generic}");
-    // A C function of this name and these parameters is there already.
-    let is_there = matches!(generic, "wait" | "wait_until") && of.word == "long";
-    if is_there {
-        return String::new();
-    }
+fn is_complex(function: &Function) -> bool {
+    function.of.is_some_and(|of| of.c.ends_with("_Complex"))
+}
+
+/// A function of complex numbers of C++, under the name of that for those of C.
+fn of_complex_numbers(function: &Function) -> String {
+    let c = function.of.map_or("", |of| of.c);
+    let portable = COMPLEX_OF_C.iter().find(|(name, _)| *name == c).map_or(c, |(_, name)| *name);
+    overload(&function.name, function, &COMPLEX_OF_CXX, portable)
+}
+
+/// An inline function that calls a function of the table. Pointers to complex numbers become those
+/// to the type `cast`, if there is one.
+fn overload(name: &str, function: &Function, complex: &[(&str, &str)], cast: &str) -> String {
+    let Some(of) = function.of else { return String::new() };
     let basic = |c: &str| {
-        let c = c.replace(of.c, of.basic);
-        let c = c.replace("float _Complex", "SHMEM_WEFT_COMPLEXF");
-        c.replace("double _Complex", "SHMEM_WEFT_COMPLEXD")
+        complex.iter().fold(c.replace(of.c, of.basic), |text, (from, to)| text.replace(from, to))
     };
     let parameters = function
         .parameters
@@ -174,11 +197,21 @@ fn overload(generic: &str, function: &Function, of: Type) -> String {
         .map(|p| Parameter { c: basic(&p.c), name: p.name.clone() })
         .collect();
     let shown = Function { result: basic(&function.result), parameters, ..function.clone() };
-    let arguments: Vec<&str> = function.parameters.iter().map(|p| p.name.as_str()).collect();
+    let arguments: Vec<String> = function
+        .parameters
+        .iter()
+        .map(|p| {
+            if cast.is_empty() || !p.c.contains(of.c) {
+                p.name.clone()
+            } else {
+                format!("reinterpret_cast<{}>({})", p.c.replace(of.c, cast), p.name)
+            }
+        })
+        .collect();
     let returns = if function.result == "void" { "" } else { "return " };
     format!(
         "static inline {} {{\n  {returns}{}({});\n}}\n",
-        shown.prototype(&name),
+        shown.prototype(name),
         function.name,
         arguments.join(", ")
     )

@@ -106,18 +106,18 @@ extern shmem_ctx_t SHMEM_CTX_DEFAULT;
 extern shmem_team_t SHMEM_TEAM_WORLD;
 extern shmem_team_t SHMEM_TEAM_SHARED;
 
-/* What C and C++ write in different ways. */
+/* What C and C++ write in different ways. Complex numbers of C are an extension in C++. */
 #ifdef __cplusplus
-#define SHMEM_WEFT_COMPLEXF ::std::complex<float>
-#define SHMEM_WEFT_COMPLEXD ::std::complex<double>
+__extension__ typedef float _Complex shmem_weft_complexf;
+__extension__ typedef double _Complex shmem_weft_complexd;
 #if __cplusplus >= 201103L
 #define SHMEM_WEFT_NORETURN [[noreturn]]
 #else
 #define SHMEM_WEFT_NORETURN
 #endif
 #else
-#define SHMEM_WEFT_COMPLEXF float _Complex
-#define SHMEM_WEFT_COMPLEXD double _Complex
+typedef float _Complex shmem_weft_complexf;
+typedef double _Complex shmem_weft_complexd;
 #if defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
 #define SHMEM_WEFT_NORETURN _Noreturn
 #else
@@ -125,6 +125,10 @@ extern shmem_team_t SHMEM_TEAM_SHARED;
 #endif
 #endif
 "#;
+
+/// The complex types of C, and how declarations name them for C++, too.
+pub(crate) const COMPLEX_OF_C: [(&str, &str); 2] =
+    [("float _Complex", "shmem_weft_complexf"), ("double _Complex", "shmem_weft_complexd")];
 
 const OPENING: &str = "#include <stddef.h>\n#include <stdint.h>\n";
 const OPENING_OF_CXX: &str = "#ifdef __cplusplus\n#include <complex>\nextern \"C\" {\n#endif\n\n";
@@ -174,9 +178,7 @@ fn row_of_declarations(row: &Row, named: &impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     for function in row.functions() {
         let mut prototype = function.prototype(&named(&function.name));
-        for (c, portable) in
-            [("float _Complex", "SHMEM_WEFT_COMPLEXF"), ("double _Complex", "SHMEM_WEFT_COMPLEXD")]
-        {
+        for (c, portable) in COMPLEX_OF_C {
             prototype = prototype.replace(c, portable);
         }
         match function.name.as_str() {

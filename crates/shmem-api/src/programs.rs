@@ -8,6 +8,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use crate::generics::COMPLEX_OF_CXX;
+use crate::headers::COMPLEX_OF_C;
 use crate::{Context, Over, Row, Standing, Type, rows};
 
 /// How the functions are named in a program.
@@ -61,6 +63,9 @@ pub fn text(naming: Naming) -> String {
             if is_new {
                 calls.push(call(&row, *of));
             }
+            if is_new && naming == Naming::Generic {
+                calls.extend(call_of_cxx(&row, *of));
+            }
         }
     }
     // A function of a reasonable size for the compiler holds some calls of macros.
@@ -78,14 +83,20 @@ pub fn text(naming: Naming) -> String {
 
 /// The call of a macro for a row and a type.
 fn call(row: &Row, of: Type) -> String {
-    let name = macro_of(row);
-    let element = match of.c {
-        "void" => of_size(of.word),
-        "float _Complex" => "SHMEM_WEFT_COMPLEXF",
-        "double _Complex" => "SHMEM_WEFT_COMPLEXD",
-        c => c,
-    };
-    format!("  {name}({}, {element})\n", of.word)
+    let element = if of.c == "void" { of_size(of.word) } else { named(of.c, &COMPLEX_OF_C) };
+    format!("  {}({}, {element})\n", macro_of(row), of.word)
+}
+
+/// The same call for complex numbers of C++.
+fn call_of_cxx(row: &Row, of: Type) -> Option<String> {
+    let element = named(of.c, &COMPLEX_OF_CXX);
+    let call = || format!("  {}({}, {element})\n", macro_of(row), of.word);
+    (element != of.c).then(|| format!("#ifdef __cplusplus\n{}#endif\n", call()))
+}
+
+/// The name of a type in a list of others, or its own.
+fn named(c: &'static str, names: &[(&str, &'static str)]) -> &'static str {
+    names.iter().find(|(of, _)| *of == c).map_or(c, |(_, name)| name)
 }
 
 /// The macro that checks a row: its name without type, in capitals.

@@ -122,11 +122,12 @@ fn join_others(mapping: &mut Mapping, me: usize, pes: usize) -> Result<(), Strin
     let (heap, statics) = mapping.files().map_err(|error| text(&error))?;
     let own = own_card(mapping, heap, statics);
     let key = |pe: usize| format!("weft-shmem-{pe}");
+    let rank = |pe: usize| u32::try_from(pe).expect("the launcher's ranks have 32 bits");
     job.put(&key(me), &own.to_string()).map_err(|error| text(&error))?;
     job.barrier(START_WITHIN).map_err(|error| text(&error))?;
     let mut outcome = Ok(());
     for pe in (0..pes).filter(|pe| *pe != me) {
-        let card = job.get(&key(pe)).map_err(|error| text(&error))?;
+        let card = job.get(rank(pe), &key(pe)).map_err(|error| text(&error))?;
         let card: Card = card.parse().map_err(|error| format!("PE {pe}: {error}"))?;
         outcome = own.compare(me, &card, pe).map_err(|error| text(&error));
         if outcome.is_err() {

@@ -15,6 +15,7 @@
 //! | `statics`, `fork` | the program's variables in shared memory; its children |
 //! | `settings` | the variables `SHMEM_…` |
 //! | `edges` | what runs when the library is loaded, and at exit |
+//! | `fuzz` | the fuzz target: a card of another PE |
 //!
 //! # Invariants
 //! - Nothing here panics on what a program or a peer does: a fault is a message and an exit code.
@@ -26,6 +27,7 @@ mod card;
 mod edges;
 mod exports;
 mod fork;
+pub mod fuzz;
 mod job;
 mod long_double;
 mod mapping;

@@ -3,10 +3,11 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-use weft_pgas::control::{STAGE_BYTES, TEAMS_MAX};
+use weft_pgas::collective::{BRANCHES, FLAT_MAX, STAGE_BYTES};
+use weft_pgas::control::TEAMS_MAX;
+use weft_pgas::space;
 use weft_pgas::space::Layout;
 use weft_pgas::team::TeamHandle;
-use weft_pgas::{collective, space};
 
 use crate::job;
 use crate::settings::Settings;
@@ -211,13 +212,9 @@ pub fn print(settings: &Settings, layout: &Layout, statics: &Statics) {
              variables             {variables}\n\
              teams                 at most {TEAMS_MAX} at a time\n\
              collectives           staged up to {STAGE_BYTES} bytes, in parallel from the source \
-             above; all PEs look at all up to {} of them, along a tree above",
-            settings.version,
-            settings.debug,
-            layout.heap_bytes,
-            layout.pes,
-            layout.stride,
-            collective::FLAT_MAX,
+             above; all PEs look at all up to {FLAT_MAX} of them, along a tree of {BRANCHES} \
+             branches above",
+            settings.version, settings.debug, layout.heap_bytes, layout.pes, layout.stride,
         );
     }
 }

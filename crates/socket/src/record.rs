@@ -19,6 +19,8 @@
 //!     there; 0 if it does not tell
 //! ```
 //!
+//! The form belongs to the version of lanes between hosts (`LANES` of `weft-wire: versions`).
+//!
 //! # Invariants
 //! - A record begins with 16 bytes that no data have but by chance: the reader of a direction that
 //!   it takes for one on TCP looks for them among the data.
@@ -139,6 +141,7 @@ fn check(bytes: &[u8; BYTES]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_wire::versions::{LANES, fingerprint};
 
     fn record() -> Record {
         Record {
@@ -151,6 +154,12 @@ mod tests {
             is_last: true,
             taken: 4,
         }
+    }
+
+    #[test]
+    fn the_form_is_that_of_its_version() {
+        let form = fingerprint([record().encode().to_vec()]);
+        assert_eq!((LANES, form), (3, 0x47dd_7525_b406_b3e3), "raise the version");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use weft_wire::endpoint_control::{
     AskAllMembers, Attach, EndpointControl, Invitation, Invite, Join, Leave, Meet, MembersOf, Met,
     Open, Part, Port, PortName, Recall, Reply, Secret, flags, status,
 };
+use weft_wire::versions::PACKETS;
 
 /// How often a connection is looked at while the program polls.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -475,10 +476,17 @@ impl Directory {
     fn met(&mut self, met: &Met) {
         let address = EndpointAddress::new(NodeId(met.node), Vpid(met.peer));
         let asked = self.asked.remove(&met.ticket);
-        let name = met.name.bytes();
-        let (Some(name), true) = (name, met.ticket == 0 || asked.is_some()) else {
-            // Nobody waits for it any more.
-            return self.part(address, met.secret.0);
+        let name = match name_in(met.name.bytes().unwrap_or_default()) {
+            Ok(name) if met.ticket == 0 || asked.is_some() => name,
+            other => {
+                // Nobody waits for it any more, or the two ends would not understand each other.
+                self.part(address, met.secret.0);
+                if let (Err(error), Some(_)) = (other, asked) {
+                    let refused = Err(OperationError::Connect(error));
+                    self.news.push_back(News::Answer(met.ticket, refused));
+                }
+                return;
+            }
         };
         let introduction = Introduction {
             address,
@@ -535,9 +543,32 @@ impl Directory {
     }
 }
 
+/// The name of a port as other endpoints get it: the version of its packets, and the provider's
+/// name.
 fn named(name: &[u8]) -> Result<PortName, OpenError> {
-    PortName::of(name).ok_or_else(|| OpenError::Provider {
+    let with_version = [&PACKETS.to_le_bytes(), name].concat();
+    PortName::of(&with_version).ok_or_else(|| OpenError::Provider {
         reason: format!("its port has a name of {} bytes", name.len()),
+    })
+}
+
+/// The provider's name of a peer's port.
+///
+/// # Errors
+/// The peer has another version of the packets, or its name is none.
+fn name_in(told: &[u8]) -> Result<&[u8], ConnectError> {
+    let (version, name) = told.split_first_chunk().ok_or(BrokerError::InvalidAnswer)?;
+    let version = u16::from_le_bytes(*version);
+    if version == PACKETS {
+        return Ok(name);
+    }
+    let older = if version < PACKETS { "there" } else { "here" };
+    Err(ConnectError::Broker {
+        reason: format!(
+            "the two releases of weft do not work together: the peer's packets have version \
+             {version}, and those of this program {PACKETS}; update weft {older}, and start that \
+             program anew"
+        ),
     })
 }
 
@@ -565,3 +596,7 @@ fn refused(to: EndpointAddress, status: u16, first: u64) -> ConnectError {
         _ => BrokerError::InvalidAnswer.into(),
     }
 }
+
+#[cfg(test)]
+#[path = "directory_tests.rs"]
+mod tests;

@@ -12,7 +12,8 @@
 //! | 14, 15 | notifications that its program has taken since |
 //! | 16–19 | number of the packet in the pair, the greeting apart: a gap tells of a lost one |
 //!
-//! Integers are little-endian. The bodies are those of [`Body`], field after field.
+//! Integers are little-endian. The bodies are those of [`Body`], field after field. The version of
+//! the format is [`weft_wire::versions::PACKETS`].
 
 use weft_fabric::{
     Access, Atomic, AtomicOperation, Command, DownReason, Group, LockRequest, MessageHeader,

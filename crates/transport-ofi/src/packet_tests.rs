@@ -1,6 +1,7 @@
 //! Packets are what they were before, and no bytes make the parser panic.
 
 use proptest::prelude::*;
+use weft_wire::versions::{PACKETS, fingerprint};
 
 use super::*;
 
@@ -156,4 +157,101 @@ fn a_malformed_packet_is_named() {
     assert_eq!(told, "there are no packets of kind 99");
     let told = Packet::parse(&bytes[..3]).expect_err("no head").to_string();
     assert_eq!(told, "a packet of kind 0 has 3 bytes");
+}
+
+/// Packets of each kind, with each kind of request, answer and error.
+fn examples() -> Vec<Body<'static>> {
+    let (key, target) = (RemoteKey(11), Target::new(RemoteKey(12), 13));
+    let atomic = |operation, width, fetches| {
+        Request::Atomic(target, Atomic { operation, width, operand: 14, compare: 15, fetches })
+    };
+    let atomics = (0..u8::MAX)
+        .map_while(|number| atomic_of(number).ok())
+        .map(|one| atomic(one, Width::Bits64, true));
+    let requests = [
+        Request::Resolve(key),
+        Request::Signal(target, SignalChange::Add(1)),
+        Request::Signal(target, SignalChange::Set(2)),
+        Request::Store { target, value: 3, length: 4, is_word: true },
+        Request::Load { target, length: 8 },
+        Request::Lock(LockRequest { number: 1, compare: -2, add: 3 }),
+        Request::Register(5),
+        Request::Flush,
+        atomic(AtomicOperation::FetchAdd, Width::Bits32, false),
+    ];
+    let spot = Spot { address: 21, key: 22 };
+    let rights = (0..u8::MAX).map_while(|bits| access_of(bits).ok());
+    let answers = rights
+        .map(|access| Ok(Answer::Range(Range { spot, skew: 3, length: 24, access })))
+        .chain([Ok(Answer::Value(25))])
+        .chain([
+            Err(OperationError::InvalidKey),
+            Err(OperationError::AccessDenied { command: Command::Get }),
+            Err(OperationError::OutOfBounds { offset: 1, length: 2, region: 3 }),
+            Err(OperationError::Misaligned { offset: 4, alignment: 8 }),
+            Err(OperationError::InvalidLock { number: 5, maximum: 6 }),
+            Err(OperationError::InvalidLength { length: 7 }),
+        ]);
+    let sides = (0..u8::MAX).map_while(|number| side_of(number).ok());
+    let commands = (0..u8::MAX).map_while(Command::from_number);
+    let told = sides.flat_map(|side| commands.clone().map(move |command| (side, command)));
+    let told = told.map(|(side, command)| Told {
+        side,
+        command,
+        class: 1,
+        range: (key, 2, 3),
+        context: 4,
+        immediate: 5,
+    });
+    let greeting = Greeting {
+        secret: [1; 16],
+        label: Label { number: 2, check: 3 },
+        packets: 4,
+        messages: 5,
+        notifications: 6,
+    };
+    let header = MessageHeader { tag: 7, kind: 1 };
+    let message = |group| Body::Message { header, group, payload: b"bytes" };
+    [
+        Body::Greeting(greeting),
+        message(None),
+        message(Group::new(9)),
+        Body::Void(key),
+        Body::Released(key),
+        Body::Credit(true),
+        Body::Credit(false),
+        Body::Ping,
+    ]
+    .into_iter()
+    .chain(told.map(Body::Told))
+    .chain(atomics.chain(requests).map(|request| Body::Request(16, request)))
+    .chain(answers.map(|answer| Body::Response(17, answer)))
+    .chain((0..u8::MAX).map_while(|number| reason_of(number).ok()).map(Body::Farewell))
+    .collect()
+}
+
+#[test]
+fn the_format_is_that_of_its_version() {
+    let label = Label { number: 0x0102_0304, check: 0x0506_0708 };
+    let credits = Credits { packets: 9, messages: 0x0a0b, notifications: 0x0c0d };
+    let bytes = examples().into_iter().map(|body| {
+        // A new kind needs an example above.
+        match body {
+            Body::Greeting(_)
+            | Body::Message { .. }
+            | Body::Told(_)
+            | Body::Request(..)
+            | Body::Response(..)
+            | Body::Void(_)
+            | Body::Released(_)
+            | Body::Credit(_)
+            | Body::Ping
+            | Body::Farewell(_) => {}
+        }
+        let packet = Packet { label, credits, sequence: 0x0e0f_1011, body };
+        let bytes = packet.emit();
+        assert_eq!(Packet::parse(bytes.as_slice()), Ok(packet));
+        bytes.as_slice().to_vec()
+    });
+    assert_eq!((PACKETS, fingerprint(bytes)), (1, 0xbd68_2ed8_ec7d_1ccb), "raise the version");
 }

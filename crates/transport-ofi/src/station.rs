@@ -83,9 +83,10 @@ impl<N: Nic> Station<N> {
         Self { engine, directory: Some(directory), news, asked, groups, line: Line::Unwatched }
     }
 
-    /// Has the next [`Station::progress`] look at the connection to the broker.
-    pub fn look(&self) {
+    /// Has the next [`Station::progress`] look at the connection to the broker, and at the clock.
+    pub fn look(&mut self) {
         self.news.store(true, Ordering::Relaxed);
+        self.engine.distrust_clock();
     }
 
     /// See [`Directory::awaits_other`].

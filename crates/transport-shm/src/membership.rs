@@ -485,6 +485,7 @@ impl ShmEndpoint {
                 let reason = "no way leads to its node at present; try again later".to_owned();
                 Err(ConnectError::Broker { reason })
             }
+            status::PORT_ALONE => Err(ConnectError::NetworkAlone(to)),
             status::EXHAUSTED => Err(ConnectError::Exhausted {
                 maximum: usize::try_from(reply.first).unwrap_or(usize::MAX),
             }),

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use weft_channel::{Channel, ConnectError, Credentials, Packet};
 use weft_wire::control::{Control, InvalidMessage};
 
+use crate::service::fabric::EXPELLED_WITHIN;
 use crate::{NetworkStatus, Status};
 
 const TIMEOUT_MS: u32 = 2000;
@@ -33,7 +34,7 @@ pub fn status(socket: &Path) -> anyhow::Result<Status> {
 /// # Errors
 /// No daemon answers, or it rules none.
 pub fn network(socket: &Path) -> anyhow::Result<NetworkStatus> {
-    let (reply, packet) = ask(&connect(socket)?, socket, &Control::Network)?;
+    let (reply, packet) = ask_for(LINK_TIMEOUT_MS, &connect(socket)?, socket, &Control::Network)?;
     let (Control::NetworkReply, Some(file)) = (reply, packet.descriptors.into_iter().next()) else {
         bail!("the daemon at {} did not send its network", socket.display());
     };
@@ -45,7 +46,8 @@ pub fn network(socket: &Path) -> anyhow::Result<NetworkStatus> {
 /// # Errors
 /// No daemon answers, there is no such link, or it is so already.
 pub fn set_cut(socket: &Path, node: u32, port: u16, is_cut: bool) -> anyhow::Result<()> {
-    match ask(&connect(socket)?, socket, &Control::Link { node, port, is_cut })? {
+    let link = Control::Link { node, port, is_cut };
+    match ask_for(LINK_TIMEOUT_MS, &connect(socket)?, socket, &link)? {
         (Control::Done, _) => Ok(()),
         _ => bail!("the daemon at {} cannot change a link", socket.display()),
     }
@@ -64,9 +66,12 @@ fn read<T: DeserializeOwned>(file: OwnedFd) -> anyhow::Result<T> {
 /// Expels a node from the fabric, at the daemon at `socket`.
 ///
 /// # Errors
-/// No daemon answers, it is not the first one of the fabric, or there is no such node.
+/// No daemon answers, it is not the first one of the fabric, there is no such node, or etcd does
+/// not take it in time.
 pub fn expel(socket: &Path, node: u32) -> anyhow::Result<()> {
-    match ask(&connect(socket)?, socket, &Control::Expel { node })? {
+    let expelled_ms = u32::try_from(EXPELLED_WITHIN.as_millis()).unwrap_or(u32::MAX);
+    let within_ms = expelled_ms.saturating_add(TIMEOUT_MS);
+    match ask_for(within_ms, &connect(socket)?, socket, &Control::Expel { node })? {
         (Control::Done, _) => Ok(()),
         _ => bail!("the daemon at {} cannot expel a node", socket.display()),
     }
@@ -180,13 +185,19 @@ impl std::fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 fn ask(channel: &Channel, socket: &Path, question: &Control) -> anyhow::Result<(Control, Packet)> {
+    ask_for(TIMEOUT_MS, channel, socket, question)
+}
+
+/// Asks, and waits up to `within_ms` for the answer.
+fn ask_for(
+    within_ms: u32,
+    channel: &Channel,
+    socket: &Path,
+    question: &Control,
+) -> anyhow::Result<(Control, Packet)> {
     channel.ask(&question.emit())?;
-    let within = match question {
-        Control::Link { .. } | Control::Network => LINK_TIMEOUT_MS,
-        _ => TIMEOUT_MS,
-    };
     let packet = channel
-        .receive_within(within)
+        .receive_within(within_ms)
         .with_context(|| format!("the daemon at {} does not answer", socket.display()))?
         .context("the daemon closed the connection")?;
     let reply = Control::parse(&packet.bytes)?;

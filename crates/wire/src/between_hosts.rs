@@ -2,7 +2,8 @@
 //!
 //! The daemon of the connecting end offers that end to the daemon of the accepting end. When both
 //! ends were offered there, that one answers with the address at which the accepting end can be
-//! asked for a lane. Parsing an invalid message gives `None`; it never panics.
+//! asked for a lane. Parsing an invalid message gives `None`; it never panics. The form belongs to
+//! the versions that the daemons tell each other ([`crate::versions`]).
 //!
 //! ```text
 //! 0  kind (u8)   1  body, little-endian
@@ -166,6 +167,7 @@ pub fn fuzz_parse(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::versions::{DAEMONS_HIGHEST, fingerprint};
     use proptest::prelude::*;
 
     fn any_message() -> impl Strategy<Value = BetweenHosts> {
@@ -184,6 +186,29 @@ mod tests {
                 .prop_map(|(number, address)| BetweenHosts::Lane { number, address }),
             any::<u64>().prop_map(|number| BetweenHosts::Withdraw { number }),
         ]
+    }
+
+    #[test]
+    fn the_form_of_messages_is_that_of_their_version() {
+        let addresses = ["10.9.0.1", "2001:db8::1"].map(|text| text.parse().expect("an address"));
+        let [local, remote] = [(addresses[0], 80).into(), (addresses[1], 81).into()];
+        let all = [
+            BetweenHosts::Addresses(addresses.to_vec()),
+            BetweenHosts::Offer { number: 1, user: 2, local, remote },
+            BetweenHosts::Lane { number: 1, address: [3; ADDRESS_BYTES] },
+            BetweenHosts::Withdraw { number: 1 },
+        ];
+        for example in &all {
+            // A new kind needs an example above.
+            match example {
+                BetweenHosts::Addresses(_)
+                | BetweenHosts::Offer { .. }
+                | BetweenHosts::Lane { .. }
+                | BetweenHosts::Withdraw { .. } => {}
+            }
+        }
+        let formats = fingerprint(all.iter().map(BetweenHosts::emit));
+        assert_eq!((DAEMONS_HIGHEST, formats), (3, 0xf6c1_1b12_9b63_cede), "raise the version");
     }
 
     proptest! {

@@ -20,7 +20,7 @@ use thiserror::Error;
 /// The first bytes of every message.
 pub const MAGIC: [u8; 4] = *b"weft";
 /// The protocol version that both sides must speak.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 /// Longest message in bytes.
 pub const BYTES_MAX: usize = 2048;
 /// Bytes before the body.
@@ -622,12 +622,12 @@ mod tests {
     #[test]
     fn the_error_names_the_version_of_the_other_side() {
         let mut message = Control::Status.emit();
-        message[4] = 9;
-        assert_eq!(Control::parse(&message), Err(InvalidMessage::Version { theirs: 9 }));
+        message[4] = 10;
+        assert_eq!(Control::parse(&message), Err(InvalidMessage::Version { theirs: 10 }));
     }
 
     #[test]
     fn a_status_request_has_eight_bytes() {
-        assert_eq!(Control::Status.emit(), b"weft\x08\x00\x09\x00");
+        assert_eq!(Control::Status.emit(), b"weft\x09\x00\x09\x00");
     }
 }

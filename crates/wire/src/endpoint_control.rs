@@ -82,6 +82,8 @@ pub mod status {
     pub const AWAY: u16 = 13;
     /// The peer did not open its port, or cannot.
     pub const NO_PORT: u16 = 14;
+    /// The peer has no memory for others: it is met at its port.
+    pub const PORT_ALONE: u16 = 15;
 }
 
 /// Values of [`Publish::memory`].

@@ -7,3 +7,4 @@ pub mod between_hosts;
 pub mod control;
 pub mod endpoint_control;
 pub mod stats;
+pub mod versions;

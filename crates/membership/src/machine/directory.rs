@@ -16,6 +16,7 @@ use std::time::Duration;
 use weft_fabric::NodeId;
 
 use super::{Admission, Fault, Machine, Output};
+use crate::identity::Identity;
 use crate::message::Refusal;
 use crate::roster::{Numbering, Roster};
 
@@ -49,8 +50,8 @@ pub(super) struct Directory {
     present: BTreeMap<u32, u64>,
     /// The start that holds the presence of the own number, and since when it is seen.
     rival: Option<(u64, Duration)>,
-    /// The nodes that are to be expelled.
-    expelling: BTreeSet<u32>,
+    /// The identities that are to be expelled.
+    expelling: BTreeSet<Identity>,
 }
 
 impl Machine {
@@ -170,10 +171,11 @@ impl Machine {
         }
         let (mut next, version) = (own.clone(), *version);
         let mut is_changed = is_older;
-        let expelling = &mut self.directory.expelling;
-        expelling.retain(|number| own.of_number(*number).is_some_and(|found| !found.is_expelled));
-        for number in expelling.iter() {
-            is_changed |= next.expel(*number) == Some(true);
+        // By the identity, since another daemon may have given its number to another host.
+        self.directory.expelling.retain(|identity| !own.has_expelled(identity));
+        for identity in &self.directory.expelling {
+            let number = next.of_identity(identity).map(|member| member.number);
+            is_changed |= number.and_then(|number| next.expel(number)) == Some(true);
         }
         let (own, about) = (self.config.own, &self.config.about);
         match next.of_identity(&own).map(|member| member.is_expelled) {
@@ -193,12 +195,24 @@ impl Machine {
     }
 
     /// Expels a node by the directory.
-    pub(super) fn propose_expulsion(&mut self, number: u32) -> Result<(), String> {
+    pub(super) fn propose_expulsion(&mut self, identity: Identity) -> Result<(), String> {
         if let Some(fault) = &self.directory.fault {
             return Err(fault.clone());
         }
-        self.directory.expelling.insert(number);
+        self.directory.expelling.insert(identity);
         self.propose()
+    }
+
+    /// Whether a node with this identity is none of the fabric any more.
+    #[must_use]
+    pub fn has_expelled(&self, identity: &Identity) -> bool {
+        self.roster.as_ref().is_some_and(|roster| roster.has_expelled(identity))
+    }
+
+    /// Asks the directory for an expulsion no more. A proposal that is on its way to it may still
+    /// be taken.
+    pub fn give_up_expulsion(&mut self, identity: &Identity) {
+        self.directory.expelling.remove(identity);
     }
 
     /// Two daemons that a partition keeps apart do not see each other, but both may see the

@@ -65,13 +65,53 @@ fn a_node_is_expelled_by_any_daemon_of_a_directory() {
     (0..3).for_each(|place| net.start(place));
     net.run(Duration::from_secs(8));
     let (out, now) = (net.number(2), net.now);
-    net.machine(1).expel(NodeId(out), now).expect("it is there");
+    let gone = net.hosts[2].identity;
+    let expelled = net.machine(1).expel(NodeId(out), now);
+    assert_eq!(expelled, Ok(Expulsion::UnderWay(gone)));
+    assert!(!net.machine(1).has_expelled(&gone), "the directory has not taken it");
     net.drain(1);
     net.run(Duration::from_secs(8));
     net.assert_mesh(&[0, 1], 1);
+    assert!(net.machine(1).has_expelled(&gone));
+    assert_eq!(net.machine(1).expel(NodeId(out), now), Ok(Expulsion::Done));
     assert!(net.hosts[2].complaints.contains(&Refusal::Expelled.to_string()));
     let present = [1, 2].map(|place| net.machine(place).present_as());
     assert_eq!(present, [net.machine(1).number(), None]);
+}
+
+#[test]
+fn an_expulsion_that_was_given_up_or_is_of_a_former_holder_expels_nobody() {
+    let mut net = by_directory(3, 1);
+    (0..3).for_each(|place| net.start(place));
+    net.run(Duration::from_secs(8));
+    let (out, now) = (net.number(2), net.now);
+    let gone = net.hosts[2].identity;
+    // The directory goes away behind the question.
+    net.stores[0].is_away = true;
+    net.machine(1).expel(NodeId(out), now).expect("it is there");
+    net.machine(1).give_up_expulsion(&gone);
+    net.drain(1);
+    net.run(Duration::from_secs(4));
+    net.stores[0].is_away = false;
+    net.run(Duration::from_secs(8));
+    net.assert_mesh(&[0, 1, 2], 1);
+    // The number has another holder by the time the directory is there again.
+    net.stores[0].is_away = true;
+    net.machine(1).expel(NodeId(out), now).expect("it is there");
+    net.drain(1);
+    net.run(Duration::from_secs(1));
+    let table = net.stores[0].table.as_mut().expect("founded");
+    table.members.iter_mut().filter(|one| one.number == out).for_each(|one| {
+        (one.identity, one.former) = (identity(77), 1);
+    });
+    table.revision += 1;
+    net.stores[0].version += 1;
+    net.stores[0].is_away = false;
+    net.run(Duration::from_secs(8));
+    let table = net.stores[0].table.clone().expect("founded");
+    let holder = table.of_number(out).expect("it is there");
+    assert!(holder.identity == identity(77) && !holder.is_expelled, "{holder:?}");
+    assert!(net.machine(1).has_expelled(&gone));
 }
 
 #[test]

@@ -37,7 +37,7 @@ use crate::session::SessionFault;
 use dialing::Target;
 use directory::Directory;
 pub use directory::DirectoryNews;
-pub use table::NotExpelled;
+pub use table::{Expulsion, NotExpelled};
 
 /// How long a connection may take until both sides have accepted each other.
 pub const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use weft_fabric::NodeId;
 
 use super::{Admission, ConnectionId, Event, Fault, Machine, Output, Stage};
+use crate::identity::Identity;
 use crate::message::{Message, Refusal};
 use crate::roster::{Full, Numbering, Roster};
 
@@ -24,6 +25,15 @@ pub enum NotExpelled {
     /// The directory does not answer.
     #[error("etcd, by which nodes are expelled, is away: {0}")]
     Away(String),
+}
+
+/// How far an expulsion is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expulsion {
+    /// The table says it.
+    Done,
+    /// The directory is asked to expel the node with this identity ([`Machine::has_expelled`]).
+    UnderWay(Identity),
 }
 
 impl Machine {
@@ -139,12 +149,11 @@ impl Machine {
     }
 
     /// Expels a node: its identity is not accepted any more. Its number is given to another host
-    /// only when no other number is left. With a directory the node is expelled when that has taken
-    /// it, which [`Machine::nodes`] shows.
+    /// only when no other number is left.
     ///
     /// # Errors
     /// This is not the first daemon, the directory is away, or there is no such other node.
-    pub fn expel(&mut self, node: NodeId, now: Duration) -> Result<(), NotExpelled> {
+    pub fn expel(&mut self, node: NodeId, now: Duration) -> Result<Expulsion, NotExpelled> {
         self.now = now;
         if self.config.admission == Admission::ByFirst {
             let first = self.roster.as_ref().and_then(|own| own.of_identity(&own.first));
@@ -157,14 +166,16 @@ impl Machine {
         }
         let unknown = NotExpelled::Unknown(node.0);
         let Some(mut roster) = self.roster.clone() else { return Err(unknown) };
-        let is_new = roster.expel(node.0).ok_or(unknown)?;
-        if is_new && self.config.admission == Admission::ByDirectory {
-            return self.propose_expulsion(node.0).map_err(NotExpelled::Away);
+        let identity = roster.of_number(node.0).ok_or(unknown)?.identity;
+        if roster.expel(node.0) != Some(true) {
+            return Ok(Expulsion::Done);
         }
-        if is_new {
-            self.change(roster, None);
+        if self.config.admission == Admission::ByDirectory {
+            self.propose_expulsion(identity).map_err(NotExpelled::Away)?;
+            return Ok(Expulsion::UnderWay(identity));
         }
-        Ok(())
+        self.change(roster, None);
+        Ok(Expulsion::Done)
     }
 
     /// Ends the connection to a node that does not take its messages.

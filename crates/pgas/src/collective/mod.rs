@@ -7,13 +7,14 @@
 
 mod reduce;
 pub(crate) mod steps;
+mod thresholds;
 
 use std::ffi::c_int;
 
 pub use reduce::{exscan, inscan, reduce};
-pub use steps::{FLAT_MAX, compare_calls};
+pub use steps::compare_calls;
+pub use thresholds::{BRANCHES, FLAT_MAX, STAGE_BYTES};
 
-use crate::control::STAGE_BYTES;
 use crate::fault::{Fault, raise};
 use crate::rma::copy;
 use crate::space;
@@ -71,6 +72,10 @@ fn at<T>(call: &str, team: &Team, member: usize, address: *const T, elements: us
 
 /// Compares the arguments of a collective, if that is asked for.
 fn compare<T>(call: &str, team: &Team, dest: *const T, elements: usize, root: c_int) {
+    if steps::compares() && elements > 0 {
+        // Short data are staged, so that a wrong destination would do no harm here.
+        at(call, team, team.me(), dest, elements);
+    }
     let place = space::place(dest.addr()).unwrap_or(usize::MAX) as u64;
     steps::compare(call, team, [elements as u64, i64::from(root).cast_unsigned(), place]);
 }

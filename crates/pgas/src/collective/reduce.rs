@@ -7,13 +7,12 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-use crate::control::STAGE_BYTES;
 use crate::number::{Combine, Sum};
 use crate::rma::copy;
 use crate::team::{Team, TeamHandle};
 
 use super::steps::{self, Step};
-use super::{at, compare, staging};
+use super::{STAGE_BYTES, at, compare, staging};
 
 /// Bytes that are combined at a time: they stay in the processor's first cache.
 const CHUNK_BYTES: usize = 4096;

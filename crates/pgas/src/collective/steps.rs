@@ -16,10 +16,8 @@ use crate::fault::{Fault, raise};
 use crate::team::Team;
 use crate::waiting;
 
-/// Members that all look at all. More look along a tree.
-pub const FLAT_MAX: usize = 8;
-/// Branches of the tree.
-const BRANCHES: usize = 8;
+use super::{BRANCHES, FLAT_MAX};
+
 const STEPS: u64 = 4;
 /// Bytes of a function's name that the others see.
 const NAME_BYTES: usize = 32;
@@ -187,10 +185,16 @@ pub fn compare_calls() {
     COMPARES.store(true, Relaxed);
 }
 
+/// Whether calls of collectives are compared.
+#[inline(always)]
+pub(crate) fn compares() -> bool {
+    COMPARES.load(Relaxed)
+}
+
 /// Ends the job if the members do not call the same with the same values, if that is asked for.
 #[inline(always)]
 pub(crate) fn compare(call: &str, team: &Team, values: [u64; 3]) {
-    if COMPARES.load(Relaxed) {
+    if compares() {
         compare_always(call, team, values);
     }
 }

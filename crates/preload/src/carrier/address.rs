@@ -5,9 +5,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use weft_fabric::{EndpointAddress, NodeId, Vpid};
 use weft_memory::Segment;
+use weft_wire::versions::LANES;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"weftaddr");
-const VERSION: u32 = 1;
 /// Bytes of an address, and of the memory that holds it.
 const ADDRESS_BYTES: usize = 32;
 const ADDRESS_MEMORY: usize = 4096;
@@ -25,7 +25,7 @@ impl Address {
         let memory = Segment::create_file("weft-address", ADDRESS_MEMORY).ok()?;
         let mut bytes = [0; ADDRESS_BYTES];
         bytes[0..8].copy_from_slice(&MAGIC.to_le_bytes());
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&LANES.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.address.node.0.to_le_bytes());
         bytes[16..18].copy_from_slice(&self.address.vpid.0.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.number.to_le_bytes());
@@ -43,7 +43,7 @@ impl Address {
         }
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
-        if word(0) != MAGIC || half(8) != VERSION {
+        if word(0) != MAGIC || half(8) != LANES {
             return None;
         }
         let vpid = Vpid(u16::from_le_bytes([bytes[16], bytes[17]]));

@@ -8,7 +8,7 @@ use weft_fabric::{
 };
 use weft_libfabric::Report;
 
-use super::Engine;
+use super::{CLOCK_EVERY, Engine};
 use crate::directory::Introduction;
 use crate::nic::Nic;
 use crate::packet::{Answer, Body, Credits, Greeting, Label, Packet, Request};
@@ -130,6 +130,28 @@ impl Scene {
         assert_eq!((self.downs.len(), self.messages), (1, before));
         assert!(self.victim.check_peer(Peer(self.peer)).is_err());
     }
+}
+
+#[test]
+fn the_clock_is_read_after_a_few_polls_and_at_once_behind_a_sleep() {
+    let mut scene = Scene::new();
+    let other = scene.net.open().expect("memory");
+    let to = scene.nic.insert(other.name()).expect("a name of this network");
+    // Time passes on the way of a message that is not for the victim.
+    let pass = |scene: &mut Scene| {
+        scene.nic.send(to, b"a message").expect("room");
+        while scene.net.step() {}
+        assert!(scene.victim.seen() < scene.victim.nic().now());
+    };
+    pass(&mut scene);
+    scene.victim.distrust_clock();
+    scene.victim.progress();
+    assert_eq!(scene.victim.seen(), scene.victim.nic().now());
+    pass(&mut scene);
+    for _ in 0..=CLOCK_EVERY {
+        scene.victim.progress();
+    }
+    assert_eq!(scene.victim.seen(), scene.victim.nic().now());
 }
 
 #[test]

@@ -27,7 +27,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 use weft_fabric::NodeId;
-use weft_membership::{Admission, Machine, MachineConfig, NotExpelled, Numbering, Tls};
+use weft_membership::{
+    Admission, Expulsion, Identity, Machine, MachineConfig, NotExpelled, Numbering, Tls,
+};
 pub use weft_membership::{NodeAbout, NodeState, NodeStatus, NotSent};
 
 use self::driver::Driver;
@@ -332,14 +334,25 @@ impl Fabric {
         Some(machine.directory_fault().map_or(Ok(()), |fault| Err(fault.to_owned())))
     }
 
-    /// Expels a node.
+    /// Expels a node. With etcd that takes a while ([`Fabric::has_expelled`]).
     ///
     /// # Errors
     /// This daemon cannot do that, or there is no such node.
-    pub fn expel(&self, node: NodeId) -> Result<(), NotExpelled> {
+    pub fn expel(&self, node: NodeId) -> Result<Expulsion, NotExpelled> {
         let expelled = self.shared.lock().expel(node, self.started.elapsed());
         self.shared.wake();
         expelled
+    }
+
+    /// Whether a node with this identity is none of the fabric any more.
+    #[must_use]
+    pub fn has_expelled(&self, identity: &Identity) -> bool {
+        self.shared.lock().has_expelled(identity)
+    }
+
+    /// Asks etcd for an expulsion no more, which it may have taken all the same.
+    pub fn give_up_expulsion(&self, identity: &Identity) {
+        self.shared.lock().give_up_expulsion(identity);
     }
 }
 

@@ -1,13 +1,19 @@
 //! The fabric service: commands about other hosts and about the links of a lab, and their status.
 //!
-//! The thread of the fabric keeps the connections ([`crate::fabric`]). Its machine answers at once.
-//! The thread of the lab ([`crate::lab`]) may take some milliseconds.
+//! The thread of the fabric keeps the connections ([`crate::fabric`]). Its machine answers at once,
+//! but for an expulsion by etcd: the service looks again and again whether etcd has taken it, and
+//! answers then. The thread of the lab ([`crate::lab`]) may take some milliseconds.
+//!
+//! # Invariants
+//! - Each command gets one answer; an expulsion gets it after [`EXPELLED_WITHIN`] at the latest.
+//! - An expulsion that is told as done is in the table.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weft_fabric::NodeId;
+use weft_membership::{Expulsion, Identity};
 use weft_wire::control::{Control, FABRIC_KINDS, InvalidMessage, split};
 
 use self::hosts::HostsDriver;
@@ -21,6 +27,13 @@ use crate::status::{EtcdStatus, FabricNodeStatus, FabricStatus};
 
 mod hosts;
 
+/// How long etcd may take for an expulsion: it may lose a member meanwhile.
+pub const EXPELLED_WITHIN: Duration = Duration::from_secs(10);
+/// How often the service looks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Most commands that may wait.
+const WAITING_MAX: usize = 64;
+
 /// The service.
 pub struct FabricService {
     fabric: Option<Arc<Fabric>>,
@@ -28,12 +41,25 @@ pub struct FabricService {
     hosts: Option<HostsDriver>,
     /// The hosts that are up, while the own number is not known.
     up: BTreeSet<NodeId>,
+    waiting: Vec<Waiting>,
+    /// When to look whether an expulsion is done.
+    look: Instant,
+}
+
+/// A command that waits for etcd.
+#[derive(Debug)]
+struct Waiting {
+    asker: Peer,
+    node: u32,
+    identity: Identity,
+    until: Instant,
 }
 
 impl FabricService {
     /// The service of a daemon that knows these other hosts, and rules the links of this lab.
     pub fn new(fabric: Option<Arc<Fabric>>, ruler: Option<Arc<Ruler>>, now: Instant) -> Self {
-        let mut service = Self { fabric, ruler, hosts: None, up: BTreeSet::new() };
+        let (hosts, up, waiting, look) = (None, BTreeSet::new(), Vec::new(), now);
+        let mut service = Self { fabric, ruler, hosts, up, waiting, look };
         if let Some(Own::Known(node)) = service.fabric.as_ref().map(|fabric| fabric.own()) {
             service.numbered(node, now);
         }
@@ -51,35 +77,51 @@ impl FabricService {
         }
     }
 
-    fn handle(&self, request: &Request, out: &mut Outbox) -> Result<(), InvalidMessage> {
+    fn handle(
+        &mut self,
+        request: &Request,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), InvalidMessage> {
         let from = request.from;
-        let done = match Control::parse(&request.bytes)? {
-            Control::Expel { node } => self.expel(from, node, out),
-            Control::Link { node, port, is_cut } => self.set_cut(from, (node, port), is_cut, out),
-            Control::Network => return self.tell_network(from, out),
+        match Control::parse(&request.bytes)? {
+            Control::Expel { node } => self.expel(from, node, now, out),
+            Control::Link { node, port, is_cut } => {
+                let answer = match self.set_cut(from, (node, port), is_cut, out) {
+                    Ok(()) => Control::Done,
+                    Err(reason) => Control::Refused { token: 0, reason },
+                };
+                out.reply(from.process, &answer);
+            }
+            Control::Network => self.tell_network(from, out),
             _ => {
                 let (kind, _) = split(&request.bytes)?;
                 return Err(InvalidMessage::Kind { kind });
             }
-        };
-        let answer = match done {
-            Ok(()) => Control::Done,
-            Err(reason) => Control::Refused { token: 0, reason },
-        };
-        out.reply(from.process, &answer);
+        }
         Ok(())
     }
 
-    fn expel(&self, from: Peer, node: u32, out: &mut Outbox) -> Result<(), String> {
-        if !from.may_command {
-            return Err("only root and the daemon's own user may expel nodes".to_owned());
-        }
-        let Some(fabric) = &self.fabric else {
-            return Err("the daemon serves this host alone; see fabric.listen".to_owned());
+    fn expel(&mut self, asker: Peer, node: u32, now: Instant, out: &mut Outbox) {
+        let done = match &self.fabric {
+            _ if !asker.may_command => {
+                Err("only root and the daemon's own user may expel nodes".to_owned())
+            }
+            _ if self.waiting.len() >= WAITING_MAX => {
+                Err("too many expulsions are under way; try again".to_owned())
+            }
+            None => Err("the daemon serves this host alone; see fabric.listen".to_owned()),
+            Some(fabric) => fabric.expel(NodeId(node)).map_err(|error| error.to_string()),
         };
-        fabric.expel(NodeId(node)).map_err(|error| error.to_string())?;
-        out.event("expelled", from, || format!("node {node} was expelled"));
-        Ok(())
+        match done {
+            Ok(Expulsion::Done) => answer(asker, node, Ok(()), out),
+            Ok(Expulsion::UnderWay(identity)) => {
+                self.look = now + LOOK_EVERY;
+                let until = now + EXPELLED_WITHIN;
+                self.waiting.push(Waiting { asker, node, identity, until });
+            }
+            Err(reason) => answer(asker, node, Err(reason), out),
+        }
     }
 
     fn set_cut(
@@ -98,7 +140,7 @@ impl FabricService {
         Ok(())
     }
 
-    fn tell_network(&self, from: Peer, out: &mut Outbox) -> Result<(), InvalidMessage> {
+    fn tell_network(&self, from: Peer, out: &mut Outbox) {
         let network = match (&self.ruler, &self.hosts) {
             (Some(ruler), _) => ruler.describe(),
             (None, Some(hosts)) => {
@@ -120,7 +162,6 @@ impl FabricService {
             }),
             Err(reason) => out.reply(from.process, &Control::Refused { token: 0, reason }),
         }
-        Ok(())
     }
 }
 
@@ -132,6 +173,26 @@ fn no_network() -> String {
     "the daemon rules no network; `weft lab up` or fabric.listen starts one, and `--topology SPEC` \
      needs none"
         .to_owned()
+}
+
+fn answer(asker: Peer, node: u32, done: Result<(), String>, out: &mut Outbox) {
+    let answer = match done {
+        Ok(()) => {
+            out.event("expelled", asker, || format!("node {node} was expelled"));
+            Control::Done
+        }
+        Err(reason) => Control::Refused { token: 0, reason },
+    };
+    out.reply(asker.process, &answer);
+}
+
+/// The reason when an expulsion is not known to be done: etcd is away, or too slow.
+fn not_taken(node: u32, away: Option<String>) -> String {
+    let why = away.unwrap_or_else(|| format!("no answer within {} s", EXPELLED_WITHIN.as_secs()));
+    format!(
+        "etcd has not taken the expulsion of node {node} ({why}). It may take it when it is back: \
+         look at `weft fabric nodes` then, and expel the node again if it is still there"
+    )
 }
 
 impl Service for FabricService {
@@ -165,11 +226,16 @@ impl Service for FabricService {
         }
     }
 
-    fn handle_event(&mut self, event: Event, _now: Instant, out: &mut Outbox) {
-        if let Event::Packet(request) = event
-            && let Err(error) = self.handle(&request, out)
-        {
-            out.reject(request.from, error);
+    fn handle_event(&mut self, event: Event, now: Instant, out: &mut Outbox) {
+        match event {
+            Event::Packet(request) => {
+                if let Err(error) = self.handle(&request, now, out) {
+                    out.reject(request.from, error);
+                }
+            }
+            // The node is expelled all the same.
+            Event::Gone(peer) => self.waiting.retain(|one| one.asker.process != peer.process),
+            Event::Ended(_) | Event::Answer(..) => {}
         }
     }
 
@@ -198,10 +264,26 @@ impl Service for FabricService {
         if let Some(hosts) = &mut self.hosts {
             hosts.tick(now, out);
         }
+        self.look = now + LOOK_EVERY;
+        let Some(fabric) = &self.fabric else { return };
+        self.waiting.retain(|Waiting { asker, node, identity, until }| {
+            let away = fabric.etcd().and_then(Result::err);
+            let done = match away {
+                _ if fabric.has_expelled(identity) => Ok(()),
+                None if now < *until => return true,
+                away => {
+                    fabric.give_up_expulsion(identity);
+                    Err(not_taken(*node, away))
+                }
+            };
+            answer(*asker, *node, done, out);
+            false
+        });
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.hosts.as_ref().map(HostsDriver::due)
+        let look = (!self.waiting.is_empty()).then_some(self.look);
+        self.hosts.as_ref().map(HostsDriver::due).into_iter().chain(look).min()
     }
 
     fn report(&self) -> Report {

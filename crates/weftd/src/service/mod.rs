@@ -41,7 +41,7 @@ use crate::status::Status;
 mod connections;
 mod endpoints;
 mod ethernet;
-mod fabric;
+pub mod fabric;
 pub mod host;
 mod queue;
 #[cfg(test)]
