@@ -34,7 +34,7 @@ pub fn status(socket: &Path) -> anyhow::Result<Status> {
 /// # Errors
 /// No daemon answers, or it rules none.
 pub fn network(socket: &Path) -> anyhow::Result<NetworkStatus> {
-    let (reply, packet) = ask(&connect(socket)?, socket, &Control::Network)?;
+    let (reply, packet) = ask_for(LINK_TIMEOUT_MS, &connect(socket)?, socket, &Control::Network)?;
     let (Control::NetworkReply, Some(file)) = (reply, packet.descriptors.into_iter().next()) else {
         bail!("the daemon at {} did not send its network", socket.display());
     };
@@ -46,7 +46,8 @@ pub fn network(socket: &Path) -> anyhow::Result<NetworkStatus> {
 /// # Errors
 /// No daemon answers, there is no such link, or it is so already.
 pub fn set_cut(socket: &Path, node: u32, port: u16, is_cut: bool) -> anyhow::Result<()> {
-    match ask(&connect(socket)?, socket, &Control::Link { node, port, is_cut })? {
+    let link = Control::Link { node, port, is_cut };
+    match ask_for(LINK_TIMEOUT_MS, &connect(socket)?, socket, &link)? {
         (Control::Done, _) => Ok(()),
         _ => bail!("the daemon at {} cannot change a link", socket.display()),
     }
@@ -196,11 +197,7 @@ impl std::fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 fn ask(channel: &Channel, socket: &Path, question: &Control) -> anyhow::Result<(Control, Packet)> {
-    let within_ms = match question {
-        Control::Link { .. } | Control::Network => LINK_TIMEOUT_MS,
-        _ => TIMEOUT_MS,
-    };
-    ask_for(within_ms, channel, socket, question)
+    ask_for(TIMEOUT_MS, channel, socket, question)
 }
 
 /// Asks, and waits up to `within_ms` for the answer.

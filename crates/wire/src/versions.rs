@@ -14,7 +14,7 @@ pub const PACKETS: u16 = 2;
 
 /// The version of lanes between two hosts: the messages of carriers, the layout of lanes, and the
 /// records with which a connection returns to TCP. The address of a carrier has it.
-pub const LANES: u32 = 2;
+pub const LANES: u32 = 3;
 
 /// A number that changes with the bytes of any message (FNV-1a over the messages and their
 /// lengths). A test that compares it fails when a format changes: raise its version, and write the
