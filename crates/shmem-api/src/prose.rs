@@ -73,6 +73,8 @@ const SENTENCES: &[(&str, &str)] = &[
     ("context::session_stop", "Ends the hints on the operations of a context."),
     ("rma::put", "Copies elements to a PE."),
     ("rma::get", "Copies elements from a PE."),
+    ("rma::put_nbi", "Copies elements to a PE; they are there after a quiet."),
+    ("rma::get_nbi", "Copies elements from a PE; they are here after a quiet."),
     ("rma::p", "Stores one element at a PE."),
     ("rma::g", "Loads one element from a PE."),
     ("rma::iput", "Copies elements at a stride to a PE."),

@@ -236,7 +236,7 @@ fn rma() -> Vec<Row> {
                 .without_generic(),
         );
     }
-    for (name, does) in [("put_nbi", "rma::put"), ("get_nbi", "rma::get")] {
+    for (name, does) in [("put_nbi", "rma::put_nbi"), ("get_nbi", "rma::get_nbi")] {
         let (by_type, by_size) = names(name);
         rows.push(typed(Rma, by_type, all, ("void", COPY), does, name).optional());
         rows.push(
