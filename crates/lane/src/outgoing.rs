@@ -18,7 +18,9 @@ use crate::layout::{Layout, PAYLOAD_BYTES, slot_of, status};
 use crate::table::Remote;
 
 /// Control words of a lane that may be kept at most. A direction posts five at each crossing, and
-/// crosses again only when its peer has followed, so an honest program is far below.
+/// crosses again only when its peer has followed. Honest programs reach this all the same where the
+/// endpoint has room for very few operations (seeds of `weft-swarm` did); the connection then goes
+/// on over TCP.
 pub const POSTS_MAX: usize = 256;
 
 /// Something to hand to the endpoint, besides messages.
