@@ -61,7 +61,7 @@ pub const STAGES: [Stage; 8] = [
     Stage { name: "loom", text: "models of the shared-memory algorithms", run: loom },
     Stage {
         name: "thread-sanitizer",
-        text: "the shared-memory transport and OpenSHMEM's PEs, all ends in one process",
+        text: "the shared-memory transport, both ends in one process",
         run: thread_sanitizer,
     },
     Stage { name: "docs", text: "documentation, warnings denied", run: docs },
@@ -131,17 +131,18 @@ fn thread_sanitizer(run: &mut Run) -> Outcome {
         Ok(programs) => programs,
         Err(error) => return Outcome::Failed(format!("the tests cannot be read: {error}")),
     };
-    // PEs of one process are copies of this library.
-    let mut library = sanitized("build");
-    library.args(["-p", "weft-pgas", "--example", "one_pe"]);
-    if let Outcome::Failed(reason) = checked(library, "see the errors above") {
-        return Outcome::Failed(format!("the library of a PE does not build: {reason}"));
-    }
     let mut command = sanitized("test");
-    command.args(["-p", "weft-transport-shm", "-p", "weft-pgas"]).args(programs);
-    if !run.long {
-        command.args(["--test", "pes_as_threads"]);
+    command.args(["-p", "weft-transport-shm"]);
+    if run.long {
+        // PEs of one process are copies of this library.
+        let mut library = sanitized("build");
+        library.args(["-p", "weft-pgas", "--example", "one_pe"]);
+        if let Outcome::Failed(reason) = checked(library, "see the errors above") {
+            return Outcome::Failed(format!("the library of a PE does not build: {reason}"));
+        }
+        command.args(["-p", "weft-pgas"]);
     }
+    command.args(programs);
     // Tests run one after another: the channels of the test runner are not instrumented.
     command.args(["--", "--test-threads=1"]);
     tests(command)

@@ -231,7 +231,7 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
         Ok(id)
     }
 
-    /// Asks for up to [`DATA_BYTES`] bytes; [`Driver::take`] has them.
+    /// Asks for up to [`DATA_BYTES`](super::entry::DATA_BYTES) bytes; [`Driver::take`] has them.
     ///
     /// # Errors
     /// [`Refused`].

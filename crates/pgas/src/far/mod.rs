@@ -15,7 +15,7 @@
 //! # Invariants
 //! - The memory of a PE is changed by its own process and those of its host, by the processor. So
 //!   there is one owner of the atomicity of each word.
-//! - [`remote`] is called only for a PE of another host, which [`install`] came before.
+//! - `remote` is called only for a PE of another host, and `install` came before.
 
 pub(crate) mod calls;
 pub mod driver;

@@ -52,7 +52,7 @@ struct Desk {
     /// Bytes of a put: those of the program may change while they are read.
     scratch: Vec<u8>,
     /// PEs that are gone without having ended their library.
-    lost: Option<(usize, DownReason, Instant)>,
+    lost: Option<(usize, String, Instant)>,
 }
 
 /// The way to PEs of other hosts.
@@ -113,26 +113,28 @@ impl Desk {
         while let Some(news) = self.driver.news() {
             self.hear(news);
         }
-        if let Some((pe, reason, since)) = self.lost
-            && since.elapsed() > GRACE
-        {
-            let reason = reason_of(reason).to_owned();
+        if let Some((pe, reason, _)) = self.lost.take_if(|(.., since)| since.elapsed() > GRACE) {
             raise("the library", &Fault::Lost { pe, reason });
         }
         came
+    }
+
+    /// A PE is not reached. The launcher may know more, and is given time to say it.
+    fn lose(&mut self, pe: usize, reason: String) {
+        self.lost.get_or_insert((pe, reason, Instant::now()));
     }
 
     fn hear(&mut self, news: News) {
         let call = "the library";
         match news {
             News::Down { pe, .. } if control::has_ended(pe) => {}
-            News::Down { pe, reason } => self.lost = Some((pe, reason, Instant::now())),
+            News::Down { pe, reason } => self.lose(pe, reason_of(reason).to_owned()),
             News::Broke { pe, breach } => {
                 raise(call, &Fault::Broke { pe, breach: breach.to_string() });
             }
-            News::Failed { pe, error } => {
-                raise(call, &Fault::Lost { pe, reason: error.to_string() })
-            }
+            // The keys of a PE that was killed may go before its end is told.
+            News::Failed { pe, .. } if control::has_ended(pe) => {}
+            News::Failed { pe, error } => self.lose(pe, error.to_string()),
         }
     }
 }

@@ -227,7 +227,7 @@ impl Fabric {
             etcd::start(Arc::clone(etcd), Arc::clone(&shared), started)?;
         }
         let thread = Some(thread);
-        let first = is_first.then(seconds);
+        let first = is_first.then(time_of_start);
         let fabric = Self { shared, started, name: config.fabric, thread, etcd, first };
         fabric.await_number(within);
         Ok(fabric)
@@ -371,10 +371,12 @@ impl Drop for Fabric {
     }
 }
 
-/// Seconds of the epoch: the term of a first daemon, which is higher after a new start. Where the
-/// clock was set back, nodes say so, and the daemon goes on with a higher one.
-fn seconds() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.as_secs())
+/// Hundredths of a second since the epoch: the term of a first daemon, which is higher after a new
+/// start, and below the terms of etcd. Where the clock was set back, nodes say so, and the daemon
+/// goes on with a higher one.
+fn time_of_start() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(1, |since| since.as_secs() * 100 + u64::from(since.subsec_millis() / 10))
 }
 
 /// A random number, which tells this start of the daemon from others.
