@@ -6,12 +6,12 @@
  * most trials are disturbed. Each PE binds itself to a processor.
  */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <shmem.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "pinned.h"
 
 #define TRIALS 500
 #define OPERATIONS 20
@@ -19,26 +19,6 @@
 
 static char *source, *target;
 static int me, n;
-
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
-}
-
-static void bind_to_processor(void) {
-  cpu_set_t allowed, own;
-  sched_getaffinity(0, sizeof allowed, &allowed);
-  int wanted = me % CPU_COUNT(&allowed);
-  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-    if (CPU_ISSET(cpu, &allowed) && wanted-- == 0) {
-      CPU_ZERO(&own);
-      CPU_SET(cpu, &own);
-      sched_setaffinity(0, sizeof own, &own);
-      return;
-    }
-  }
-}
 
 /* The root waits for nobody in a short broadcast, so each PE is the root in turn. */
 static void broadcast(size_t bytes, int turn) {
@@ -94,7 +74,7 @@ int main(int argc, char **argv) {
   shmem_init();
   me = shmem_my_pe();
   n = shmem_n_pes();
-  bind_to_processor();
+  bind_to_processor(me);
   source = shmem_align(4096, BYTES_MAX);
   target = shmem_align(4096, (size_t)BYTES_MAX * (size_t)n);
   if (!source || !target) shmem_global_exit(3);

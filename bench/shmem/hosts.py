@@ -14,7 +14,7 @@ from measure import Missing
 
 SECONDS_MAX = 30
 NAMES = ("one", "two")
-# What a program of a host sees: its network, the devices of that in /sys, and a name of its own.
+# A program of a host sees its network, the devices of that in /sys, and a name of its own.
 ENTER = "mount -t sysfs sysfs /sys && hostname {name} && export TMPDIR={directory}; {command}"
 
 

@@ -10,12 +10,12 @@
  * test needs it. Each PE binds itself to a processor of its own, so that launchers do not matter.
  */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <shmem.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "pinned.h"
 
 #define TRIALS 7
 #define TRIALS_MAX 10000
@@ -31,26 +31,6 @@ static char *source, *target;
 static long *word, *flag;
 static int me;
 static long count = 1;
-
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
-}
-
-static void bind_to_processor(void) {
-  cpu_set_t allowed, own;
-  sched_getaffinity(0, sizeof allowed, &allowed);
-  int wanted = me % CPU_COUNT(&allowed);
-  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-    if (CPU_ISSET(cpu, &allowed) && wanted-- == 0) {
-      CPU_ZERO(&own);
-      CPU_SET(cpu, &own);
-      sched_setaffinity(0, sizeof own, &own);
-      return;
-    }
-  }
-}
 
 /* One trial of a test on PE 0: `times` operations. */
 typedef void body(size_t size, long times);
@@ -218,7 +198,7 @@ int main(int argc, char **argv) {
     if (me == 0) fprintf(stderr, "measure: it takes 2 PEs, at most 1 MiB and 10,000 trials\n");
     shmem_global_exit(2);
   }
-  bind_to_processor();
+  bind_to_processor(me);
   for (int i = 0; i < SHMEM_REDUCE_SYNC_SIZE; i++) sync_a[i] = sync_b[i] = SHMEM_SYNC_VALUE;
   for (int i = 0; i < SHMEM_BCAST_SYNC_SIZE; i++) cast_a[i] = cast_b[i] = SHMEM_SYNC_VALUE;
   source = shmem_align(4096, SIZE_MAX_BYTES);

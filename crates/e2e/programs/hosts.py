@@ -669,7 +669,7 @@ def socket_dead_host():
         told.append((found.group(1), float(found.group(2))))
     (plain, plain_took), (direct, direct_took) = told
     assert direct == plain, told
-    # What was on the lane goes to TCP when the fabric has been silent for its time.
+    # The bytes on the lane go to TCP when the fabric has been silent for its time.
     assert plain_took - 0.5 <= direct_took <= plain_took + SILENCE_MS / 1000 + 15, told
     assert moved(ends[1][1])[0] > 0, text_of(ends[1][1])
 

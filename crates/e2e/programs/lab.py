@@ -544,7 +544,7 @@ def cut_off():
     fabric("fail", "n0-n2")
     assert fabric("trace", "n0", "n1", check=False).returncode == 1
     assert fabric("check", check=False).returncode == 1
-    # What was there before is still read.
+    # Bytes that were there before are still read.
     time.sleep(0.3)
     still = count()
     time.sleep(0.7)

@@ -1,4 +1,4 @@
-//! Who sleeps on the endpoint's descriptor, and for what the driving thread is woken.
+//! The thread that sleeps on the endpoint's descriptor, and the reasons to wake the driving thread.
 //!
 //! One thread at a time has the *watch*: it sleeps on the descriptor, and takes what arrives. A
 //! thread of the program that sleeps alone watches for itself, so that an arrival wakes no other

@@ -131,7 +131,7 @@ impl Memory for Own {
 /// Bytes that must be at a place of a PE.
 type Visible = (usize, u64, Vec<u8>);
 
-/// What a PE waits for.
+/// The event that a PE waits for.
 enum Doing {
     Nothing,
     Quiet(Quiet, Vec<Visible>),
@@ -159,7 +159,7 @@ struct Pe {
     /// The small and the large part at each PE.
     puts: BTreeMap<usize, [Put; 2]>,
     tickets: Vec<u64>,
-    /// What it added to the sum of each PE.
+    /// The values that it added to the sum of each PE.
     added: BTreeMap<usize, u64>,
     landings: usize,
     steps: u64,
@@ -495,7 +495,7 @@ fn run(seed: u64, seen: &Rc<RefCell<Seen>>) {
     check(&mut pes, &heaps, &dead);
 }
 
-/// What must hold at the end of a run.
+/// The promises that must hold at the end of a run.
 fn check(pes: &mut [Pe], heaps: &[SimRegion], dead: &BTreeSet<usize>) {
     for pe in pes.iter_mut().filter(|pe| !dead.contains(&pe.number)) {
         let (number, asked) = (pe.number, pe.landings);

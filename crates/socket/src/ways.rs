@@ -118,7 +118,7 @@ impl Measured {
     }
 }
 
-/// What is known of a host that is up.
+/// The state of a host that is up.
 #[derive(Debug)]
 struct Host {
     way: Way,

@@ -122,7 +122,7 @@ pub(crate) fn wait_for_all_others(call: &str, team: &Team, collective: Collectiv
     team.known.store(collective.step(step), Relaxed);
 }
 
-/// What members meet for. It matters on several hosts alone.
+/// The purpose of a meeting. It matters on several hosts alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Meeting {
     /// Members look at what others staged or told.

@@ -95,7 +95,7 @@ enum Landing {
 #[derive(PartialEq, Eq, Debug)]
 pub struct Piece(usize);
 
-/// What is left of a get.
+/// The rest of a get.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Remains {
     /// Its bytes were taken.

@@ -1,4 +1,4 @@
-//! What goes to one PE of another host: small changes are gathered into messages.
+//! The way to one PE of another host: small changes are gathered into messages.
 //!
 //! # Invariants
 //! - Entries leave in the order in which they came, and so take effect in that order.
@@ -50,7 +50,7 @@ impl Progress {
         self.over < self.begun
     }
 
-    /// What is to be asked about, if anything is. It counts as asked from now on.
+    /// The count to ask about, if there is one. It counts as asked from now on.
     pub fn ask(&mut self) -> Option<u64> {
         (self.asked < self.begun).then(|| {
             self.asked = self.begun;

@@ -1,5 +1,5 @@
-//! What PEs of several hosts say to each other, without input and output: bytes and changes in,
-//! bytes and answers out.
+//! The messages between PEs of several hosts, without input and output: bytes and changes in, bytes
+//! and answers out.
 //!
 //! A PE's memory is changed by its own process alone, so that there is one owner of the atomicity
 //! of each word: atomics of PEs on its host and those that come by messages exclude each other.

@@ -101,7 +101,7 @@ impl Memory for Own {
 
     fn read(&mut self, place: Place, into: &mut [u8]) -> Result<(), Breach> {
         let from = find(place, into.len())?;
-        // What other messages and PEs of this host did is seen.
+        // Changes by other messages and PEs of this host are seen.
         std::sync::atomic::fence(SeqCst);
         // SAFETY: `find` checked that the bytes are in the symmetric memory of this PE, of which
         // `into` is no part.
