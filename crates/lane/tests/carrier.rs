@@ -360,6 +360,29 @@ fn a_lane_that_its_peer_closes_is_not_lost_where_the_peer_has_little_room() {
 }
 
 #[test]
+fn the_reader_of_a_finished_lane_keeps_nothing_for_its_peer() {
+    let (fabric, carriers) = carriers(weft_transport_sim::Settings::seeded(3), 4);
+    let lanes = lanes(&fabric, &carriers, 1);
+    let [left, right] = &lanes[0];
+    let mut send = SendCursor::default();
+    left.send(&mut send, 1, &[b"last words"]).expect("room");
+    left.finish();
+    settle(&fabric, &carriers);
+    assert_eq!(right.standing(), Standing::Closed);
+
+    let [first, second] = [0, 1].map(|at| carriers[at].with_endpoint(|end| end.address()));
+    assert!(fabric.0.starve(second), "the endpoint takes no operation");
+    let mut receive = ReceiveCursor::default();
+    right.peek(&receive).expect("no end is hostile").expect("it has arrived");
+    right.advance(&mut receive, false);
+    // Counts that wait to be told are told after some polls.
+    (0..100).for_each(|_| carriers[1].poll());
+    fabric.0.kill(first);
+    settle(&fabric, &carriers);
+    assert!(!carriers[1].has_backlog(), "nobody is there who could make room");
+}
+
+#[test]
 fn a_dropped_end_sends_what_it_has_before_the_peer_is_told() {
     let settings = weft_transport_sim::Settings {
         operations_max: 1,
