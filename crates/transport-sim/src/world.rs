@@ -333,7 +333,10 @@ impl State {
     /// Packets on their way, or held until they may go on.
     pub fn packets(&self) -> usize {
         let is_packet = |scheduled: &&Reverse<Scheduled>| {
-            matches!(scheduled.0.occasion, Occasion::Arrive(_) | Occasion::InOrder { .. })
+            matches!(
+                scheduled.0.occasion,
+                Occasion::Arrive(_) | Occasion::Leave { .. } | Occasion::InOrder { .. }
+            )
         };
         let on_links = self.queue.iter().filter(is_packet).count();
         let in_network = self.carrier.as_ref().map_or(0, |carrier| carrier.packets());
@@ -403,8 +406,21 @@ impl State {
             self.carry(flight, place, number_of(class), bytes);
             return;
         }
-        let (_, arrival) = self.transmit((from, to), class, bytes, sequence);
-        self.schedule(arrival, Occasion::Arrive(flight));
+        let (departure, arrival) = self.transmit((from, to), class, bytes, sequence);
+        // The end of a pair is told whatever becomes of the sender.
+        if departure == self.now || matches!(flight.body, Body::Down { .. }) {
+            return self.schedule(arrival, Occasion::Arrive(flight));
+        }
+        let arrival = self.reserve(arrival);
+        self.schedule(departure, Occasion::Leave { flight, arrival });
+    }
+
+    /// A packet leaves, unless its sender died while it waited for its turn: what was to leave
+    /// before it did not leave either.
+    pub fn leave(&mut self, flight: Flight, arrival: Moment) {
+        if self.endpoints[flight.from].alive {
+            self.schedule_at(arrival, Occasion::Arrive(flight));
+        }
     }
 
     /// The earliest time from `arrival` on that keeps the order of packets between two endpoints.

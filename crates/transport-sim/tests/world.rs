@@ -269,6 +269,26 @@ fn pending_operations_of_a_killed_peer_end_once_before_the_report() {
 }
 
 #[test]
+fn nothing_leaves_a_dead_endpoint_whose_turn_had_not_come() {
+    // 10,000 bytes take the link for 10 us, and what follows waits for its turn.
+    let (world, mut left, mut right, peer) = two(even());
+    let region = right.register(1 << 20).unwrap();
+    let key = right
+        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
+        .unwrap();
+    left.send_short(peer, MessageHeader::tag(1), &[]).unwrap();
+    for context in 0..2 {
+        let source = Source::Bytes(&[1; 5_000]);
+        left.put(peer, source, Target::new(key, 0), Operation::new(context)).map(drop).unwrap();
+    }
+    left.send_short(peer, MessageHeader::tag(2), &[]).unwrap();
+    world.advance(2_000);
+    assert!(world.kill(left.address()));
+    assert!(world.run(1_000));
+    assert_eq!(poll(&mut right), ["message 1", "down"], "a message overtook what was put before");
+}
+
+#[test]
 fn killing_a_node_kills_its_endpoints() {
     let world = SimWorld::new(even());
     let mut left = open(&world, 0);
