@@ -25,6 +25,17 @@ fn fixed_seeds_break_no_promise() {
     assert!(done > 1_000 && faults > 100, "the runs do something: {done}, {faults}");
 }
 
+/// A port does not send to all before it has greeted all (8957). In the others the checks were
+/// wrong: they took the time at which a program heard of a cut for that of the report (3645), took
+/// a slow program that got few events for one that had taken all, or blamed a late greeting on the
+/// network (1881).
+#[test]
+fn seeds_that_failed_once_break_no_promise() {
+    for seed in [919, 1881, 3645, 4235, 5285, 8833, 8957, 11205, 18183] {
+        assert_eq!(run(&Plan::new(seed)).map(|summary| summary.seed), Ok(seed));
+    }
+}
+
 #[test]
 fn a_seed_gives_the_same_run_each_time() {
     for seed in 0..5 {

@@ -36,6 +36,13 @@ pub(crate) struct Pending {
     buffer: Vec<u8>,
 }
 
+impl Pending {
+    /// The peer to which a piece of the operation may not have left.
+    pub fn waits_for_its_turn(&self) -> Option<Id> {
+        (!self.departed || self.pieces.len() > 1).then_some(self.target)
+    }
+}
+
 /// A call of a program.
 #[derive(Debug)]
 pub(crate) struct Call {

@@ -52,6 +52,8 @@ pub(crate) struct State {
     pub next_operation: u64,
     pub cuts: BTreeMap<Way, Cut>,
     pub epochs: BTreeMap<Way, u64>,
+    /// When two nodes last reported each other down, in ns.
+    pub parted: BTreeMap<Way, u64>,
     pub trace: Trace,
     queue: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
@@ -295,6 +297,7 @@ impl State {
             next_operation: 0,
             cuts: BTreeMap::new(),
             epochs: BTreeMap::new(),
+            parted: BTreeMap::new(),
             trace: Trace::new(settings.trace_entries_max),
             queue: BinaryHeap::new(),
             sequence: 0,
@@ -415,10 +418,10 @@ impl State {
         self.schedule(departure, Occasion::Leave { flight, arrival });
     }
 
-    /// A packet leaves, unless its sender died while it waited for its turn: what was to leave
-    /// before it did not leave either.
+    /// A packet leaves that waited for its turn. The last words of an endpoint leave, too, but not
+    /// behind operations that died with it.
     pub fn leave(&mut self, flight: Flight, arrival: Moment) {
-        if self.endpoints[flight.from].alive {
+        if !self.endpoints[flight.from].silenced.contains(&flight.to) {
             self.schedule_at(arrival, Occasion::Arrive(flight));
         }
     }

@@ -353,12 +353,20 @@ fn a_long_cut_reports_both_sides_down_and_drops_packets() {
     world.cut(NodeId(0), NodeId(1));
     left.send_short(peer, MessageHeader::tag(1), &[]).unwrap();
     left.fence(peer, 4).map(drop).unwrap();
+    let began = world.now();
+    let has_report = |end: &SimEndpoint, of| world.has_report_of(end.address(), NodeId(of));
     world.advance(49_999);
     assert!(poll(&mut left).is_empty());
-    world.advance(1);
+    assert_eq!(world.parted_ns(NodeId(1), NodeId(0)), None);
+    assert!(!has_report(&left, 1));
+    world.advance(30_000);
+    // The programs look later than they are told.
+    assert_eq!(world.parted_ns(NodeId(1), NodeId(0)), Some(began + 50_000));
+    assert!(has_report(&left, 1) && !has_report(&left, 0) && has_report(&right, 0));
     let error = OperationError::PeerDown.to_string();
     assert_eq!(poll(&mut left), [format!("completion 4 {error}"), "down".into()]);
     assert_eq!(poll(&mut right), ["down"]);
+    assert!(!has_report(&left, 1) && !has_report(&right, 0));
     let address = right.address();
     assert_eq!(left.connect_within(address, PATIENCE), Err(ConnectError::NotFound(address)));
     world.heal(NodeId(0), NodeId(1));
