@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft_fabric::{
     Access, Audience, Blocking, Completion, ConnectError, Endpoint, EndpointOptions, Event, Issued,
     LocalRange, MessageHeader, NodeId, Notify, Operation, OperationError, PATIENCE, Peer, Region,
-    SendError, Source, Target, Transport, Waited, Window,
+    RemoteKey, SendError, Source, Target, Transport, Waited, Window,
 };
 use weft_transport_sim::{Kind, Link, Settings, SimEndpoint, SimWorld};
 
@@ -24,6 +24,14 @@ fn two(settings: Settings) -> (SimWorld, SimEndpoint, SimEndpoint, Peer) {
     let (mut left, right) = (open(&world, 0), open(&world, 1));
     let peer = left.connect_within(right.address(), PATIENCE).expect("the target is open");
     (world, left, right, peer)
+}
+
+/// A region of an endpoint, and the key by which its partition uses it.
+fn shared(owner: &mut SimEndpoint, bytes: u64) -> (<SimEndpoint as Endpoint>::Region, RemoteKey) {
+    let region = owner.register(bytes).expect("memory is available");
+    let whole = LocalRange::whole(&region);
+    let key = owner.grant_within(whole, Audience::Partition, Access::all(), PATIENCE);
+    (region, key.expect("a sound grant"))
 }
 
 /// The events of an endpoint as text, in order.
@@ -175,10 +183,7 @@ fn jitter_never_reorders_one_pair() {
 #[test]
 fn a_key_revoked_while_the_put_flies_stops_it() {
     let (world, mut left, mut right, peer) = two(even());
-    let region = right.register(64).unwrap();
-    let key = right
-        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
-        .unwrap();
+    let (region, key) = shared(&mut right, 64);
     let put = |left: &mut SimEndpoint| {
         let source = Source::Bytes(&[1; 8]);
         left.put(peer, source, Target::new(key, 0), Operation::new(9).notify(Notify::COMPLETER))
@@ -197,10 +202,7 @@ fn a_key_revoked_while_the_put_flies_stops_it() {
 #[test]
 fn a_region_is_read_when_its_bytes_leave_and_bytes_at_the_call() {
     let (world, mut left, mut right, peer) = two(even());
-    let target = right.register(64).unwrap();
-    let key = right
-        .grant_within(LocalRange::whole(&target), Audience::Partition, Access::all(), PATIENCE)
-        .unwrap();
+    let (target, key) = shared(&mut right, 64);
     let local = left.register(64).unwrap();
     // The link is busy for some time, so that the put has to wait.
     left.send_short(peer, MessageHeader::tag(0), &[&[0; 100]]).unwrap();
@@ -223,10 +225,7 @@ fn a_region_is_read_when_its_bytes_leave_and_bytes_at_the_call() {
 fn a_put_longer_than_a_descriptor_is_split_and_completes_once() {
     let settings = Settings { descriptor_bytes_max: 1_000, ..even() };
     let (world, mut left, mut right, peer) = two(settings);
-    let region = right.register(5_000).unwrap();
-    let key = right
-        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
-        .unwrap();
+    let (region, key) = shared(&mut right, 5_000);
     let bytes: Vec<u8> = (0..4_321u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
     let notify = Notify::COMPLETER.immediate(5);
     left.put(peer, Source::Bytes(&bytes), Target::new(key, 7), Operation::new(1).notify(notify))
@@ -245,10 +244,7 @@ fn a_put_longer_than_a_descriptor_is_split_and_completes_once() {
 #[test]
 fn pending_operations_of_a_killed_peer_end_once_before_the_report() {
     let (world, mut left, mut right, peer) = two(even());
-    let region = right.register(1 << 20).unwrap();
-    let key = right
-        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
-        .unwrap();
+    let (_region, key) = shared(&mut right, 1 << 20);
     for context in 0..10 {
         let source = Source::Bytes(&[1; 1000]);
         left.put(peer, source, Target::new(key, 0), Operation::new(context)).map(drop).unwrap();
@@ -269,13 +265,10 @@ fn pending_operations_of_a_killed_peer_end_once_before_the_report() {
 }
 
 #[test]
-fn nothing_leaves_a_dead_endpoint_whose_turn_had_not_come() {
-    // 10,000 bytes take the link for 10 us, and what follows waits for its turn.
+fn a_message_does_not_leave_behind_puts_that_died_with_its_endpoint() {
+    // 5,000 bytes take the link for 5 us, and what follows waits for its turn.
     let (world, mut left, mut right, peer) = two(even());
-    let region = right.register(1 << 20).unwrap();
-    let key = right
-        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
-        .unwrap();
+    let (_region, key) = shared(&mut right, 1 << 20);
     left.send_short(peer, MessageHeader::tag(1), &[]).unwrap();
     for context in 0..2 {
         let source = Source::Bytes(&[1; 5_000]);
@@ -451,10 +444,7 @@ fn a_wait_lets_time_pass_only_until_its_event() {
 #[test]
 fn a_window_access_takes_time_and_ends_with_the_peer() {
     let (world, mut left, mut right, peer) = two(even());
-    let region = right.register(64).unwrap();
-    let key = right
-        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
-        .unwrap();
+    let (region, key) = shared(&mut right, 64);
     let window = left.window(peer, key).unwrap();
     window.store(8, &7u64.to_le_bytes()).unwrap();
     assert!(world.now() >= 2_000, "there and back");
@@ -470,10 +460,7 @@ fn a_hundred_thousand_operations_are_pending_and_not_one_more() {
     const MANY: usize = 100_000;
     let settings = Settings { operations_max: MANY, trace_entries_max: 16, ..even() };
     let (world, mut left, mut right, peer) = two(settings);
-    let region = right.register(64).unwrap();
-    let key = right
-        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
-        .unwrap();
+    let (region, key) = shared(&mut right, 64);
     let add = weft_fabric::Atomic::fetch_add(1);
     for context in 0..MANY as u64 {
         let issued = left.atomic(peer, Target::new(key, 0), add, Operation::new(context));
