@@ -30,8 +30,8 @@ fn fixed_seeds_break_no_promise() {
 /// that did not), and the model in 9314 (a woken thread fell asleep again) and 9219 (a program that
 /// was killed in the middle of its close counted as one that had closed). In the others the
 /// checks were wrong: they took the time at which a program heard of a cut for that of the report
-/// (3645), took a slow program that got few events for one that had taken all, or blamed a late
-/// greeting on the network (1881).
+/// (3645, and those from 23401 on), took a slow program that got few events for one that had taken
+/// all, or blamed a late greeting on the network (1881).
 #[test]
 fn seeds_that_failed_once_break_no_promise() {
     const SEEDS: [u64; 18] = [
