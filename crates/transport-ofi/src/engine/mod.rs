@@ -23,6 +23,7 @@ use crate::nic::Nic;
 use crate::packet::{Body, Greeting, PACKET_BYTES, Packet};
 use crate::region::Ended;
 
+mod apart;
 mod bounce;
 mod events;
 #[cfg(test)]
@@ -319,6 +320,9 @@ impl<N: Nic> Engine<N> {
             self.dropped += 1;
             return;
         };
+        if pair.keeps_apart() {
+            return self.keep(handle, bytes);
+        }
         (pair.heard, pair.pinged) = (now, None);
         if let Life::Orphaned(words) = &mut pair.life {
             let later = words.until.max(now + peers::LAST_WORDS_WITHIN);

@@ -49,6 +49,17 @@ pub(super) struct Pair {
     pub heard: Duration,
     /// When it was asked to show that it lives, since it was heard.
     pub pinged: Option<Duration>,
+    /// No way leads to the peer for now: nothing leaves.
+    pub apart: Option<Apart>,
+}
+
+/// A time in which no way leads to a peer.
+#[derive(Debug)]
+pub(super) struct Apart {
+    /// When it began.
+    pub since: Duration,
+    /// Packets that came meanwhile.
+    pub packets: VecDeque<Vec<u8>>,
 }
 
 /// How long a pair goes on.
@@ -267,6 +278,20 @@ pub(super) struct Fence {
 }
 
 impl Pair {
+    /// Whether packets that come are kept, since no way leads to the peer.
+    pub fn keeps_apart(&self) -> bool {
+        self.apart.is_some() && self.life == Life::Living
+    }
+
+    /// Gives up all that has not left.
+    pub fn drop_unsent(&mut self) {
+        self.order = Order::default();
+        self.sending.outbox.clear();
+        self.sending.asks.clear();
+        self.sending.answers.clear();
+        self.sending.rights.clear();
+    }
+
     /// Adds a message, a notification or a short put behind what was called before.
     pub fn post(&mut self, out: Out) {
         self.order.called += 1;

@@ -56,7 +56,7 @@ impl<N: Nic> Engine<N> {
         if matches!(pair.life, Life::Orphaned(words) if words.is_deaf) {
             return None;
         }
-        if !pair.sending.greets_first && pair.theirs.is_none() {
+        if pair.apart.is_some() || !pair.sending.greets_first && pair.theirs.is_none() {
             return Some(Sent::Yes);
         }
         if !pair.sending.greeted {
