@@ -20,7 +20,7 @@ use crate::endpoint::OfiEndpoint;
 use crate::engine::Engine;
 use crate::nic::ThreadHolds;
 use crate::nic::{Nic, PortNic};
-use crate::packet::BODY_BYTES;
+use crate::packet::MESSAGE_BYTES;
 use crate::shared::{Serving, Shared, counter, ring};
 use crate::station::Station;
 
@@ -122,7 +122,7 @@ impl<C: Cards> OfiTransport<C> {
     #[must_use]
     pub fn new(cards: C, broker: Arc<dyn Connector>, parameters: Parameters) -> Self {
         let capabilities = Capabilities {
-            message_bytes_max: BODY_BYTES,
+            message_bytes_max: MESSAGE_BYTES,
             keys_max: 4096,
             progress: Progress::Auto,
             descriptor: true,

@@ -104,7 +104,8 @@ pub fn open(
     // Threads of the transport and of the provider.
     let mut endpoint = without_signals(|| {
         let ports = Ports::between_hosts(wanted).map_err(|error| text(&error))?;
-        let transport = OfiTransport::new(ports, broker, Parameters::default());
+        // The library has a thread that polls.
+        let transport = OfiTransport::new(ports, broker, Parameters::default()).driven_by_owner();
         let options = EndpointOptions { limits, ..EndpointOptions::default() };
         transport.open(&options).map_err(|error| text(&error))
     })?;
