@@ -57,6 +57,23 @@ impl Ports {
         let provider = first.ok_or_else(|| Error::NoOffer("provider between hosts".to_owned()))?;
         Ok(Self { wanted: Wanted { provider: Some(provider), ..wanted } })
     }
+
+    /// The same for an owner that polls ([`OfiTransport::driven_by_owner`]). Of the two providers
+    /// over TCP it takes `net`, if it is there: a message takes two system calls there, and five
+    /// over `tcp;ofi_rxm`. But `net` lets nobody sleep on its descriptor.
+    ///
+    /// # Errors
+    /// As [`Ports::between_hosts`].
+    pub fn for_polling(wanted: Wanted) -> Result<Self, Error> {
+        let is_named = wanted.provider.is_some();
+        let ports = Self::between_hosts(wanted)?;
+        if is_named || ports.wanted.provider.as_deref() != Some("tcp;ofi_rxm") {
+            return Ok(ports);
+        }
+        let offers = Library::load()?.offers(&Wanted { provider: None, ..ports.wanted.clone() })?;
+        let provider = offers.iter().map(Offer::provider).find(|name| name == "net");
+        Ok(Self { wanted: Wanted { provider: provider.or(ports.wanted.provider), ..ports.wanted } })
+    }
 }
 
 impl Cards for Ports {
