@@ -89,8 +89,8 @@ fn build() -> anyhow::Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Which third of the cases runs with one side under weft. The commit determines it, so that a run
-/// can be repeated. `WEFT_E2E_THIRD` overrides it.
+/// Which third of the ways of a case runs (`weft_e2e::share_of`). The commit determines it, so that
+/// a run can be repeated. `WEFT_E2E_THIRD` overrides it.
 fn third() -> Option<u8> {
     if let Ok(wanted) = std::env::var("WEFT_E2E_THIRD") {
         return wanted.parse().ok();
@@ -100,7 +100,7 @@ fn third() -> Option<u8> {
     let printed = command.output().ok().filter(|output| output.status.success())?.stdout;
     let commit = String::from_utf8(printed).ok()?;
     let third = third_of(commit.trim())?;
-    println!("one side alone under weft: third {third} of the cases, by commit {}", commit.trim());
+    println!("ways of a case under weft: third {third}, by commit {}", commit.trim());
     println!("(WEFT_E2E_THIRD={third} repeats that, `cargo verify --long` runs all)");
     Some(third)
 }

@@ -13,7 +13,7 @@
 //! | `WEFT_E2E_AWAY` | least seconds for which a peer sleeps, computes or is stopped | 0.1 to 1.2 |
 //! | `WEFT_E2E_SEED` | seed of sizes, delays and moments | 1 |
 //! | `WEFT_E2E_LANE_KIND` | `socket.lane_kind`; some cases are of `memory` alone | memory |
-//! | `WEFT_E2E_THIRD` | 0 to 2: the third of the cases with one side under weft ([`third`]) | all |
+//! | `WEFT_E2E_THIRD` | 0 to 2: the third of the ways in which cases run ([`third`]) | all |
 //! | `WEFT_E2E_PROVIDERS` | providers of `ofi` and `libfabric`, with commas | those in software |
 //! | `WEFT_E2E_SOURCE` | the address of their interface | 127.0.0.1 |
 //! | `WEFT_E2E_LONG` | when set, the long cases run too | not set |
@@ -49,7 +49,7 @@ pub use node::{Node, Under, as_usual, three_ways};
 pub use process::{Ended, Running};
 pub use statistics::Statistics;
 pub use suite::{Case, Outcome, Skip};
-pub use third::is_one_sided;
+pub use third::{Share, is_one_sided, share_of};
 
 /// True if this run is of lanes over endpoints (`WEFT_E2E_LANE_KIND`).
 #[must_use]

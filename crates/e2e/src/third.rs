@@ -1,14 +1,39 @@
-//! Which cases of `semantics`, `tools` and `redis` run with one side alone under weft.
+//! The ways in which a case of `semantics`, `tools` and `redis` runs under weft.
 //!
-//! With `WEFT_E2E_THIRD` set to 0, 1 or 2, as `cargo verify` does by the commit, these are a third
-//! of the cases; without it, all.
+//! With `WEFT_E2E_THIRD` set to 0, 1 or 2, as `cargo verify` does by the commit, a third of the
+//! cases runs with one side alone under weft, and each case of `semantics` in a third of the other
+//! ways; three values run all. Without it, all cases run in all ways.
 
 use crate::setting;
+
+/// The ways of a case besides those in which it always runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Share {
+    /// All of them.
+    All,
+    /// With one side alone under weft.
+    OneSided,
+    /// Under weft as users have it.
+    Usual,
+    /// Asking for the fabric from the first byte on.
+    Cold,
+}
+
+/// The ways in which the case `name` runs.
+#[must_use]
+pub fn share_of(name: &str) -> Share {
+    match third().map(|third| (number_of(name) % 3 + 3 - third % 3) % 3) {
+        None => Share::All,
+        Some(0) => Share::OneSided,
+        Some(1) => Share::Usual,
+        Some(_) => Share::Cold,
+    }
+}
 
 /// Whether the case `name` runs with one side alone under weft, too.
 #[must_use]
 pub fn is_one_sided(name: &str) -> bool {
-    third().is_none_or(|third| third == number_of(name) % 3)
+    matches!(share_of(name), Share::All | Share::OneSided)
 }
 
 /// The third that runs; `None` means all.

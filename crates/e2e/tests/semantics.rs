@@ -5,15 +5,15 @@
 //! ("cold"), under weft on a connection that is on the fabric already ("warm"), and twice with only
 //! one of the two processes under weft. Both sides must print the same each time.
 //!
-//! With `WEFT_E2E_THIRD` set to 0, 1 or 2, as `cargo verify` does, only a third of the cases runs
-//! with one process under weft.
+//! With `WEFT_E2E_THIRD` set to 0, 1 or 2, as `cargo verify` does by the commit, each case runs on
+//! plain TCP, warm, and in one of the other ways: three values run all.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use weft_e2e::{
-    Case, Ended, ForkServer, Node, Outcome, Statistics, as_usual, is_one_sided, program, suite,
+    Case, Ended, ForkServer, Node, Outcome, Share, Statistics, as_usual, program, share_of, suite,
 };
 
 /// Time limit of each run of a case, without the time for which its peer is away.
@@ -80,11 +80,13 @@ fn compare(name: &str) -> Outcome {
     let (server, client) = run(&node, &mut without_weft, name, How::Tcp)?;
     let expected = [server.success().stdout, client.success().stdout];
     let mut wrong = Vec::new();
-    let mut ways = vec![How::Usual, How::Cold, How::Warm];
-    if is_one_sided(name) {
-        ways.extend([How::ServerOnly, How::ClientOnly]);
-    }
-    for how in ways {
+    let ways: &[How] = match share_of(name) {
+        Share::All => &[How::Warm, How::Usual, How::Cold, How::ServerOnly, How::ClientOnly],
+        Share::OneSided => &[How::Warm, How::ServerOnly, How::ClientOnly],
+        Share::Usual => &[How::Warm, How::Usual],
+        Share::Cold => &[How::Warm, How::Cold],
+    };
+    for &how in ways {
         let (server, client) = run(&node, &mut without_weft, name, how)?;
         for (side, ended, expected) in
             [("server", &server, &expected[0]), ("client", &client, &expected[1])]

@@ -609,9 +609,12 @@ impl<E: Endpoint> Hub<E> {
     }
 
     /// The program took all messages that are there, up to `count`. The peer is told when more were
-    /// taken, or after some polls.
+    /// taken, or after some polls. A peer that sends nothing more is told nothing: a count that
+    /// finds no room would be kept for as long as the program keeps its end.
     pub fn took_quietly(&mut self, number: LaneNumber, count: u64) {
-        if let Some(end) = self.end(number) {
+        if let Some(end) = self.end(number)
+            && !end.shared.ending.is_over()
+        {
             end.out.took_quietly(count);
             self.untold.insert(number);
         }

@@ -344,8 +344,11 @@ fn a_lane_that_its_peer_closes_is_not_lost_where_the_peer_has_little_room() {
         // The peer closes all at once: its messages wait for room, and so do its fences.
         tos.iter().for_each(|to| to.post(3, 1));
         tos.clear();
-        for _ in 0..1_000 {
-            froms.iter().for_each(|from| from.post(3, 9));
+        for step in 0..2_000 {
+            // Fewer words than a lane keeps: more of them would end it.
+            if step % 8 == 0 && step < 8 * weft_lane::POSTS_MAX {
+                froms.iter().for_each(|from| from.post(3, 9));
+            }
             fabric.step();
             carriers.iter().for_each(Carrier::poll);
             if froms.iter().all(|from| from.is_over()) {
@@ -357,6 +360,29 @@ fn a_lane_that_its_peer_closes_is_not_lost_where_the_peer_has_little_room() {
         froms.clear();
         settle(&fabric, &carriers);
     }
+}
+
+#[test]
+fn the_reader_of_a_finished_lane_keeps_nothing_for_its_peer() {
+    let (fabric, carriers) = carriers(weft_transport_sim::Settings::seeded(3), 4);
+    let lanes = lanes(&fabric, &carriers, 1);
+    let [left, right] = &lanes[0];
+    let mut send = SendCursor::default();
+    left.send(&mut send, 1, &[b"last words"]).expect("room");
+    left.finish();
+    settle(&fabric, &carriers);
+    assert_eq!(right.standing(), Standing::Closed);
+
+    let [first, second] = [0, 1].map(|at| carriers[at].with_endpoint(|end| end.address()));
+    assert!(fabric.0.starve(second), "the endpoint takes no operation");
+    let mut receive = ReceiveCursor::default();
+    right.peek(&receive).expect("no end is hostile").expect("it has arrived");
+    right.advance(&mut receive, false);
+    // Counts that wait to be told are told after some polls.
+    (0..100).for_each(|_| carriers[1].poll());
+    fabric.0.kill(first);
+    settle(&fabric, &carriers);
+    assert!(!carriers[1].has_backlog(), "nobody is there who could make room");
 }
 
 #[test]

@@ -190,12 +190,17 @@ impl<'a, E> Stage<'a, E> {
         }
     }
 
-    /// Checks a report that two hosts do not reach each other.
+    /// Checks the last report that two hosts do not reach each other. The time of the report
+    /// counts: the program took it later, behind the events before it, and by then there may have
+    /// been a way for long.
     ///
     /// # Errors
-    /// Text, if there was a way.
+    /// Text, if there was a way, or the fabric told no such thing.
     pub fn check_unreachable(&self, a: usize, b: usize) -> Result<(), String> {
-        self.ways.check_unreachable(a, b, self.world.now())
+        let Some(told_ns) = self.world.parted_ns(node(a), node(b)) else {
+            return Err(format!("host {a} lost host {b}, and the fabric told of no cut"));
+        };
+        self.ways.check_unreachable(a, b, told_ns)
     }
 
     /// Checks that the network, which is whole again, leads between all hosts.

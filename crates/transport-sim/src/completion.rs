@@ -38,6 +38,8 @@ pub(crate) struct EndpointState {
     pub handles: BTreeMap<Id, u32>,
     pub events: VecDeque<Queued>,
     pub pending: BTreeMap<u64, Pending>,
+    /// Peers to which operations, or pieces of them, had not left when the endpoint ended.
+    pub silenced: BTreeSet<Id>,
     /// Operations that are pending, or completed but not polled.
     pub slots: usize,
     /// Peers for which a call was refused for lack of slots.
@@ -174,6 +176,7 @@ impl EndpointState {
             handles: BTreeMap::new(),
             events: VecDeque::new(),
             pending: BTreeMap::new(),
+            silenced: BTreeSet::new(),
             slots: 0,
             starved: BTreeSet::new(),
             refused_groups: BTreeSet::new(),

@@ -7,6 +7,7 @@ use weft_fabric::{DownReason, EndpointAddress, NodeId, OperationError, Peer, Reg
 
 use crate::completion::{Pace, Queued};
 use crate::progress::{Body, Flight, Occasion};
+use crate::rma::Pending;
 use crate::trace::Kind;
 use crate::world::{Id, Rail, Sequence, SimWorld, State, Way, pair};
 
@@ -115,6 +116,26 @@ impl SimWorld {
         self.set_pace(address, Pace::Free)
     }
 
+    /// When the endpoints of two nodes were last told that they do not reach each other, in ns of
+    /// virtual time. A program hears it when it takes its events, which may be much later. `None`
+    /// if they never were.
+    #[must_use]
+    pub fn parted_ns(&self, a: NodeId, b: NodeId) -> Option<u64> {
+        let state = self.lock();
+        let ways = (0..state.settings.rails.len()).map(|rail| (pair(a, b), rail));
+        ways.filter_map(|way| state.parted.get(&way).copied()).max()
+    }
+
+    /// Whether the program at `address` has yet to take a report that a peer on `node` is down.
+    #[must_use]
+    pub fn has_report_of(&self, address: EndpointAddress, node: NodeId) -> bool {
+        let state = self.lock();
+        let Some(id) = state.addresses.get(&address) else { return false };
+        state.endpoints[*id].events.iter().any(
+            |queued| matches!(queued, Queued::PeerDown { address, .. } if address.node == node),
+        )
+    }
+
     fn set_pace(&self, address: EndpointAddress, pace: Pace) -> bool {
         let mut state = self.lock();
         let Some(id) = state.addresses.get(&address).copied() else { return false };
@@ -138,7 +159,8 @@ impl State {
         let address = endpoint.address;
         let observers = std::mem::take(&mut endpoint.handles);
         endpoint.events.clear();
-        endpoint.pending.clear();
+        let pending = std::mem::take(&mut endpoint.pending);
+        endpoint.silenced = pending.values().filter_map(Pending::waits_for_its_turn).collect();
         endpoint.slots = 0;
         endpoint.starved.clear();
         endpoint.refused_groups.clear();
@@ -245,6 +267,7 @@ impl State {
     /// more, and the endpoints of each are told that those of the other are down.
     pub(crate) fn part(&mut self, way: Way) {
         *self.epochs.entry(way).or_insert(0) += 1;
+        self.parted.insert(way, self.now);
         let (nodes, rail) = way;
         let of = |node: NodeId| -> Vec<Id> {
             let all = self.endpoints.iter().enumerate();

@@ -22,6 +22,8 @@ use crate::world::{Id, Moment, State, Way};
 pub(crate) enum Occasion {
     /// A packet arrives.
     Arrive(Flight),
+    /// A packet leaves that waited for its turn at its sender. It arrives at `arrival`.
+    Leave { flight: Flight, arrival: Moment },
     /// Piece `index` of an operation leaves `from`. It arrives at `arrival`, before what was sent
     /// later and arrives at the same time.
     Depart { from: Id, operation: u64, index: u64, arrival: Arrival },
@@ -167,6 +169,7 @@ impl State {
     pub(crate) fn happen(&mut self, occasion: Occasion) {
         match occasion {
             Occasion::Arrive(flight) => self.arrive(flight),
+            Occasion::Leave { flight, arrival } => self.leave(flight, arrival),
             Occasion::Depart { from, operation, index, arrival } => {
                 self.depart(from, operation, index, arrival);
             }

@@ -30,10 +30,17 @@ pub(crate) struct Pending {
     pieces: Vec<Piece>,
     /// All of a put, for its pieces.
     put: Option<Arc<PutRequest>>,
-    /// A piece has left.
-    departed: bool,
+    /// Pieces that have left.
+    departed: usize,
     /// The bytes received so far for a window.
     buffer: Vec<u8>,
+}
+
+impl Pending {
+    /// The peer to which a piece of the operation has not left.
+    pub fn waits_for_its_turn(&self) -> Option<Id> {
+        (self.departed < self.pieces.len()).then_some(self.target)
+    }
 }
 
 /// A call of a program.
@@ -195,7 +202,7 @@ impl Pending {
     /// True for the operation of a program with this context on a peer, if nothing of it has left.
     fn is_untouched(&self, peer: Peer, context: u64) -> bool {
         let is_it = self.peer == peer.0 && self.call.operation.context == context;
-        is_it && self.reply == Reply::Event && !self.departed
+        is_it && self.reply == Reply::Event && self.departed == 0
     }
 }
 
@@ -268,7 +275,7 @@ impl State {
             })),
             _ => None,
         };
-        let (peer, departed, buffer) = (peer.0, false, Vec::new());
+        let (peer, departed, buffer) = (peer.0, 0, Vec::new());
         let pending = Pending { peer, target, call, reply, pieces, put, departed, buffer };
         self.endpoints[id].pending.insert(operation, pending);
         Ok(operation)
@@ -429,7 +436,7 @@ impl State {
             }
             return;
         };
-        pending.departed = true;
+        pending.departed += 1;
         let to = pending.target;
         let number = memory::index(index);
         let last = number + 1 == pending.pieces.len();

@@ -52,6 +52,8 @@ pub(crate) struct State {
     pub next_operation: u64,
     pub cuts: BTreeMap<Way, Cut>,
     pub epochs: BTreeMap<Way, u64>,
+    /// When two nodes last reported each other down, in ns.
+    pub parted: BTreeMap<Way, u64>,
     pub trace: Trace,
     queue: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
@@ -295,6 +297,7 @@ impl State {
             next_operation: 0,
             cuts: BTreeMap::new(),
             epochs: BTreeMap::new(),
+            parted: BTreeMap::new(),
             trace: Trace::new(settings.trace_entries_max),
             queue: BinaryHeap::new(),
             sequence: 0,
@@ -333,7 +336,10 @@ impl State {
     /// Packets on their way, or held until they may go on.
     pub fn packets(&self) -> usize {
         let is_packet = |scheduled: &&Reverse<Scheduled>| {
-            matches!(scheduled.0.occasion, Occasion::Arrive(_) | Occasion::InOrder { .. })
+            matches!(
+                scheduled.0.occasion,
+                Occasion::Arrive(_) | Occasion::Leave { .. } | Occasion::InOrder { .. }
+            )
         };
         let on_links = self.queue.iter().filter(is_packet).count();
         let in_network = self.carrier.as_ref().map_or(0, |carrier| carrier.packets());
@@ -403,8 +409,21 @@ impl State {
             self.carry(flight, place, number_of(class), bytes);
             return;
         }
-        let (_, arrival) = self.transmit((from, to), class, bytes, sequence);
-        self.schedule(arrival, Occasion::Arrive(flight));
+        let (departure, arrival) = self.transmit((from, to), class, bytes, sequence);
+        // The end of a pair is told whatever becomes of the sender.
+        if departure == self.now || matches!(flight.body, Body::Down { .. }) {
+            return self.schedule(arrival, Occasion::Arrive(flight));
+        }
+        let arrival = self.reserve(arrival);
+        self.schedule(departure, Occasion::Leave { flight, arrival });
+    }
+
+    /// A packet leaves that waited for its turn. The last words of an endpoint leave, too, but not
+    /// behind operations that died with it.
+    pub fn leave(&mut self, flight: Flight, arrival: Moment) {
+        if !self.endpoints[flight.from].silenced.contains(&flight.to) {
+            self.schedule_at(arrival, Occasion::Arrive(flight));
+        }
     }
 
     /// The earliest time from `arrival` on that keeps the order of packets between two endpoints.

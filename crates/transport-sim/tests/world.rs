@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft_fabric::{
     Access, Audience, Blocking, Completion, ConnectError, Endpoint, EndpointOptions, Event, Issued,
     LocalRange, MessageHeader, NodeId, Notify, Operation, OperationError, PATIENCE, Peer, Region,
-    SendError, Source, Target, Transport, Waited, Window,
+    RemoteKey, SendError, Source, Target, Transport, Waited, Window,
 };
 use weft_transport_sim::{Kind, Link, Settings, SimEndpoint, SimWorld};
 
@@ -24,6 +24,14 @@ fn two(settings: Settings) -> (SimWorld, SimEndpoint, SimEndpoint, Peer) {
     let (mut left, right) = (open(&world, 0), open(&world, 1));
     let peer = left.connect_within(right.address(), PATIENCE).expect("the target is open");
     (world, left, right, peer)
+}
+
+/// A region of an endpoint, and the key by which its partition uses it.
+fn shared(owner: &mut SimEndpoint, bytes: u64) -> (<SimEndpoint as Endpoint>::Region, RemoteKey) {
+    let region = owner.register(bytes).expect("memory is available");
+    let whole = LocalRange::whole(&region);
+    let key = owner.grant_within(whole, Audience::Partition, Access::all(), PATIENCE);
+    (region, key.expect("a sound grant"))
 }
 
 /// The events of an endpoint as text, in order.
@@ -175,10 +183,7 @@ fn jitter_never_reorders_one_pair() {
 #[test]
 fn a_key_revoked_while_the_put_flies_stops_it() {
     let (world, mut left, mut right, peer) = two(even());
-    let region = right.register(64).unwrap();
-    let key = right
-        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
-        .unwrap();
+    let (region, key) = shared(&mut right, 64);
     let put = |left: &mut SimEndpoint| {
         let source = Source::Bytes(&[1; 8]);
         left.put(peer, source, Target::new(key, 0), Operation::new(9).notify(Notify::COMPLETER))
@@ -197,10 +202,7 @@ fn a_key_revoked_while_the_put_flies_stops_it() {
 #[test]
 fn a_region_is_read_when_its_bytes_leave_and_bytes_at_the_call() {
     let (world, mut left, mut right, peer) = two(even());
-    let target = right.register(64).unwrap();
-    let key = right
-        .grant_within(LocalRange::whole(&target), Audience::Partition, Access::all(), PATIENCE)
-        .unwrap();
+    let (target, key) = shared(&mut right, 64);
     let local = left.register(64).unwrap();
     // The link is busy for some time, so that the put has to wait.
     left.send_short(peer, MessageHeader::tag(0), &[&[0; 100]]).unwrap();
@@ -223,10 +225,7 @@ fn a_region_is_read_when_its_bytes_leave_and_bytes_at_the_call() {
 fn a_put_longer_than_a_descriptor_is_split_and_completes_once() {
     let settings = Settings { descriptor_bytes_max: 1_000, ..even() };
     let (world, mut left, mut right, peer) = two(settings);
-    let region = right.register(5_000).unwrap();
-    let key = right
-        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
-        .unwrap();
+    let (region, key) = shared(&mut right, 5_000);
     let bytes: Vec<u8> = (0..4_321u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
     let notify = Notify::COMPLETER.immediate(5);
     left.put(peer, Source::Bytes(&bytes), Target::new(key, 7), Operation::new(1).notify(notify))
@@ -245,10 +244,7 @@ fn a_put_longer_than_a_descriptor_is_split_and_completes_once() {
 #[test]
 fn pending_operations_of_a_killed_peer_end_once_before_the_report() {
     let (world, mut left, mut right, peer) = two(even());
-    let region = right.register(1 << 20).unwrap();
-    let key = right
-        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
-        .unwrap();
+    let (_region, key) = shared(&mut right, 1 << 20);
     for context in 0..10 {
         let source = Source::Bytes(&[1; 1000]);
         left.put(peer, source, Target::new(key, 0), Operation::new(context)).map(drop).unwrap();
@@ -266,6 +262,23 @@ fn pending_operations_of_a_killed_peer_end_once_before_the_report() {
     assert!(events[..10].iter().any(|event| event.ends_with("down")), "some operations failed");
     assert_eq!(left.send_short(peer, MessageHeader::default(), &[]), Err(SendError::PeerDown));
     assert!(right.poll(10, &mut |_| {}) == 0);
+}
+
+#[test]
+fn a_message_does_not_leave_behind_puts_that_died_with_its_endpoint() {
+    // 5,000 bytes take the link for 5 us, and what follows waits for its turn.
+    let (world, mut left, mut right, peer) = two(even());
+    let (_region, key) = shared(&mut right, 1 << 20);
+    left.send_short(peer, MessageHeader::tag(1), &[]).unwrap();
+    for context in 0..2 {
+        let source = Source::Bytes(&[1; 5_000]);
+        left.put(peer, source, Target::new(key, 0), Operation::new(context)).map(drop).unwrap();
+    }
+    left.send_short(peer, MessageHeader::tag(2), &[]).unwrap();
+    world.advance(2_000);
+    assert!(world.kill(left.address()));
+    assert!(world.run(1_000));
+    assert_eq!(poll(&mut right), ["message 1", "down"], "a message overtook what was put before");
 }
 
 #[test]
@@ -333,12 +346,20 @@ fn a_long_cut_reports_both_sides_down_and_drops_packets() {
     world.cut(NodeId(0), NodeId(1));
     left.send_short(peer, MessageHeader::tag(1), &[]).unwrap();
     left.fence(peer, 4).map(drop).unwrap();
+    let began = world.now();
+    let has_report = |end: &SimEndpoint, of| world.has_report_of(end.address(), NodeId(of));
     world.advance(49_999);
     assert!(poll(&mut left).is_empty());
-    world.advance(1);
+    assert_eq!(world.parted_ns(NodeId(1), NodeId(0)), None);
+    assert!(!has_report(&left, 1));
+    world.advance(30_000);
+    // The programs look later than they are told.
+    assert_eq!(world.parted_ns(NodeId(1), NodeId(0)), Some(began + 50_000));
+    assert!(has_report(&left, 1) && !has_report(&left, 0) && has_report(&right, 0));
     let error = OperationError::PeerDown.to_string();
     assert_eq!(poll(&mut left), [format!("completion 4 {error}"), "down".into()]);
     assert_eq!(poll(&mut right), ["down"]);
+    assert!(!has_report(&left, 1) && !has_report(&right, 0));
     let address = right.address();
     assert_eq!(left.connect_within(address, PATIENCE), Err(ConnectError::NotFound(address)));
     world.heal(NodeId(0), NodeId(1));
@@ -423,10 +444,7 @@ fn a_wait_lets_time_pass_only_until_its_event() {
 #[test]
 fn a_window_access_takes_time_and_ends_with_the_peer() {
     let (world, mut left, mut right, peer) = two(even());
-    let region = right.register(64).unwrap();
-    let key = right
-        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
-        .unwrap();
+    let (region, key) = shared(&mut right, 64);
     let window = left.window(peer, key).unwrap();
     window.store(8, &7u64.to_le_bytes()).unwrap();
     assert!(world.now() >= 2_000, "there and back");
@@ -442,10 +460,7 @@ fn a_hundred_thousand_operations_are_pending_and_not_one_more() {
     const MANY: usize = 100_000;
     let settings = Settings { operations_max: MANY, trace_entries_max: 16, ..even() };
     let (world, mut left, mut right, peer) = two(settings);
-    let region = right.register(64).unwrap();
-    let key = right
-        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
-        .unwrap();
+    let (region, key) = shared(&mut right, 64);
     let add = weft_fabric::Atomic::fetch_add(1);
     for context in 0..MANY as u64 {
         let issued = left.atomic(peer, Target::new(key, 0), add, Operation::new(context));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weft_fabric::{Endpoint, Group, NodeId, Region, SendError};
 
 use super::Port;
-use super::peer::{Packet, Stop, fragments};
+use super::peer::{Packet, PeerPort, Stop, fragments};
 use crate::arrival::split;
 use crate::assembly::PACKET_BYTES_MAX;
 use crate::frame::Frame;
@@ -157,10 +157,11 @@ impl<E: Endpoint> Port<E> {
             self.counters.filtered += 1;
             return;
         }
-        // The packet must not overtake those in the backlog of one of the nodes. A node that did
-        // not ask for it may get it, too, so all must have room for it behind their long packets.
+        // The packet must not overtake those in the backlog of one of the nodes, nor the greeting,
+        // without which a node takes nothing. A node that did not ask for it may get it, too, so
+        // all must have room for it behind their long packets.
         let has_backlog =
-            nodes.iter().any(|node| self.peers.get(node).is_some_and(|p| p.queued() > 0));
+            nodes.iter().any(|node| self.peers.get(node).is_some_and(PeerPort::has_backlog));
         let may_pass = self.peers.values().all(|peer| peer.may_pass(packet.len()));
         if packet.len() <= self.limits.eager_group_bytes && !has_backlog && may_pass {
             let message_bytes = self.endpoint.capabilities().message_bytes_max;

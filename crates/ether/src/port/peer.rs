@@ -158,6 +158,11 @@ impl<E: Endpoint> PeerPort<E> {
         self.queue.len()
     }
 
+    /// True while the greeting or a packet waits for room at the peer.
+    pub fn has_backlog(&self) -> bool {
+        !self.greeted || !self.queue.is_empty()
+    }
+
     /// Packets in the ring that the peer has not reported as taken.
     pub fn in_ring(&self) -> u64 {
         self.outgoing.open().map_or(0, SendRing::waiting)

@@ -2,7 +2,7 @@
 
 use weft_ether::hostile::Venue;
 use weft_ether::message::tag;
-use weft_ether::{Port, Seat};
+use weft_ether::{MacAddress, Port, Seat};
 use weft_fabric::{Blocking, Endpoint, MessageHeader, NodeId, PATIENCE};
 use weft_transport_sim::{Link, Settings, SimEndpoint, SimWorld};
 use zerocopy::IntoBytes;
@@ -82,6 +82,26 @@ fn a_greeting_that_comes_late_ends_nothing_for_good() {
         port.tick(NOW, &mut |_| {});
     }
     net.settle();
+    net.exchange(2);
+}
+
+/// A node has no room for the greeting of one that it greeted, and gets room before that one looks
+/// again. It would take no packet of a port that it does not know.
+#[test]
+fn a_packet_for_all_waits_for_the_greeting_that_waits_for_room() {
+    let mut net = net(settings(), 1);
+    let world = net.venue.world().clone();
+    let address = net.ports[0].endpoint().address();
+    assert!(world.starve(address));
+    net.add(1, 1);
+    net.ports[0].tick(NOW, &mut |_| {});
+    net.settle();
+    let known = |net: &Net<Sim>| [0, 1].map(|port: usize| net.ports[port].peers().count());
+    assert_eq!(known(&net), [0, 1], "node 1 heard the greeting, and its own was refused");
+    assert!(world.relieve(address));
+    let packet = frame(MacAddress::BROADCAST, of(1), &payload(40, 1));
+    net.ports[1].depart(&packet, NOW);
+    assert_eq!(net.settle(), [vec![packet], vec![]]);
     net.exchange(2);
 }
 

@@ -63,8 +63,6 @@ struct Node<E: Endpoint> {
     known: BTreeSet<usize>,
     /// Reports of the end of a peer that its endpoint got.
     reports: u64,
-    /// Some of them may be among the events that it has not taken.
-    has_reports: bool,
 }
 
 /// All nodes.
@@ -109,7 +107,6 @@ impl<E: Endpoint> Ethernet<E> {
                 ticks_at: 0,
                 known: BTreeSet::new(),
                 reports: 0,
-                has_reports: false,
             });
         }
         Ok(all)
@@ -163,29 +160,35 @@ impl<E: Endpoint> Ethernet<E> {
         self.note_misses(stage, place)
     }
 
-    /// Notes which nodes a port misses, or heard the end of. It may miss a node that it knew, and
-    /// that lives, only where there was no way to it.
+    /// Notes which nodes a port misses, or is told the end of. Until it takes the report, which a
+    /// slow program does late, it sends to the life of the node that has ended.
+    ///
+    /// It may miss a node that it knew, and that lives, only where there was no way to it. That
+    /// holds between first lives alone. A greeting of an earlier life may come late, and takes the
+    /// place of the life that goes on until both have met again (docs/design/004).
     fn note_misses(&mut self, stage: &Stage<'_, E>, place: usize) -> Result<(), String> {
         let now = stage.world.now();
         let node = &mut self.nodes[place];
         let Some(port) = &mut node.port else { return Ok(()) };
         let reports = port.endpoint().register_value(Register::PeersDown);
-        node.has_reports |= reports != node.reports;
+        let address = port.endpoint().address();
+        // It may have taken the report and met the next life in one call.
+        let has_heard = reports != node.reports;
         node.reports = reports;
-        let (host, heard) = (node.host, node.has_reports);
+        let (host, is_first) = (node.host, node.life == 0);
         let peers: Vec<u32> = port.peers().map(|(peer, ..)| peer.0).collect();
         for other in (0..self.nodes.len()).filter(|other| *other != place) {
             let Node { host: far, life, port, .. } = &self.nodes[other];
             let (far, life, lives) = (*far, *life, port.is_some());
             let knows = peers.contains(&number(far));
-            if heard || !knows {
+            let is_told = stage.world.has_report_of(address, NodeId(number(far)));
+            if has_heard || is_told || !knows {
                 self.ledger.miss(number(host), number(far), now);
             }
             let known = &mut self.nodes[place].known;
             if knows {
                 known.insert(other);
-            } else if known.remove(&other) && life == 0 && lives {
-                // Of a node in a later life, it may have heard the end of an earlier one.
+            } else if known.remove(&other) && is_first && life == 0 && lives {
                 stage.check_unreachable(host, far)?;
             }
         }
@@ -193,12 +196,9 @@ impl<E: Endpoint> Ethernet<E> {
     }
 
     fn look(&mut self, stage: &Stage<'_, E>, place: usize, budget: usize) -> Result<(), String> {
-        let mut events = 0;
         self.call(stage, place, |port, now, take| {
-            events = port.poll(budget, now, &mut |packet| take(packet.to_vec()));
-        })?;
-        self.nodes[place].has_reports &= events >= budget;
-        Ok(())
+            port.poll(budget, now, &mut |packet| take(packet.to_vec()));
+        })
     }
 
     fn tick(&mut self, stage: &Stage<'_, E>, place: usize) -> Result<(), String> {
@@ -267,7 +267,6 @@ impl<E: Endpoint> Ethernet<E> {
             node.port = Some(port);
             node.life += 1;
             (node.seen, node.next, node.reports) = (Seen::default(), 0, 0);
-            node.has_reports = false;
             node.known.clear();
         }
         Ok(())

@@ -17,6 +17,8 @@ enum State {
     Arm,
     Look,
     Asleep,
+    /// Woken, and waits for another thread that uses the direction.
+    Waking,
     Over,
 }
 
@@ -127,6 +129,7 @@ impl Reader {
                 connection.set_peer(self.host, WaitFor::Data, false);
                 self.wake(connection);
             }
+            State::Waking => self.wake(connection),
             State::Over => {}
         }
     }
@@ -367,6 +370,7 @@ impl Reader {
 
     fn wake<E: Endpoint>(&mut self, connection: &Connection<E>) {
         let host = &connection.hosts[self.host];
+        self.state = State::Waking;
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         host.common.end_sleep(WaitFor::Data);
         if host.has_lane() {

@@ -12,6 +12,8 @@ enum State {
     Arm,
     Look,
     Asleep,
+    /// Woken, and waits for another thread that uses the other direction.
+    Waking,
     /// Asleep in short slices, since unread data would wake the thread again and again.
     Nap,
     /// Asleep until the kernel has room.
@@ -77,6 +79,7 @@ impl Writer {
                 connection.set_peer(self.host, WaitFor::Room, true);
                 self.wake(connection);
             }
+            State::Waking => self.wake(connection),
             State::AsleepOnTcp => self.state = State::Try,
             State::Shut => self.shut(connection),
             State::Over => {}
@@ -268,6 +271,7 @@ impl Writer {
 
     fn wake<E: Endpoint>(&mut self, connection: &Connection<E>) {
         let host = &connection.hosts[self.host];
+        self.state = State::Waking;
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         host.common.end_sleep(WaitFor::Room);
         if host.has_lane() {

@@ -9,7 +9,8 @@ use weft_fabric::{
 use weft_libfabric::Report;
 
 use super::Engine;
-use super::operations::{Reply, Wanted};
+use super::operations::Reply;
+use super::wanted::Wanted;
 use crate::directory::Introduction;
 use crate::nic::Nic;
 use crate::packet::{Answer, Body, Credits, Greeting, Label, Packet, Range, Request, Short};

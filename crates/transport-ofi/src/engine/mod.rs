@@ -37,9 +37,11 @@ mod rights;
 mod sending;
 mod serve;
 mod short;
+mod wanted;
 
 pub(crate) use events::Queued;
-pub(crate) use operations::{Into, Reply, Wanted};
+pub(crate) use operations::Reply;
+pub(crate) use wanted::{Into, Wanted};
 
 use bounce::Bounce;
 use offers::Unanswered;

@@ -14,8 +14,9 @@ use weft_fabric::{
     Command, Completion, Operation as Asked, OperationError, Peer, Register, Report, Source, Target,
 };
 
-use super::operations::{Reply, Wanted, check};
+use super::operations::{Reply, check};
 use super::pair::{Held, Known, Out, ShortPut};
+use super::wanted::Wanted;
 use super::{Engine, Queued};
 use crate::nic::Nic;
 use crate::packet::{BODY_BYTES, Range, Request};
