@@ -300,27 +300,16 @@ mod part {
     pub const ALL: u8 = 15;
 }
 
-/// The bytes of a packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Bytes {
-    bytes: [u8; PACKET_BYTES],
-    length: usize,
-}
+/// The bytes of a packet that is being written, behind those of others.
+struct Bytes<'a>(&'a mut Vec<u8>);
 
-impl Bytes {
-    /// The bytes.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-
+impl Bytes<'_> {
     fn put(&mut self, more: &[u8]) {
-        self.bytes[self.length..self.length + more.len()].copy_from_slice(more);
-        self.length += more.len();
+        self.0.extend_from_slice(more);
     }
 
     fn byte(&mut self, value: u8) {
-        self.put(&[value]);
+        self.0.push(value);
     }
 
     fn payload(&mut self, bytes: &[u8], most: usize) {
@@ -411,13 +400,12 @@ fn meaningless(field: &'static str, value: u8) -> Malformed {
 }
 
 impl Packet<'_> {
-    /// The bytes of the packet.
+    /// Writes the packet behind the bytes that are there.
     ///
     /// # Panics
     /// When the payload of a message or of a short put is longer than it may be.
-    #[must_use]
-    pub fn emit(&self) -> Bytes {
-        let mut out = Bytes { bytes: [0; PACKET_BYTES], length: 0 };
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let mut out = Bytes(out);
         let Self { label, credits, sequence, handled, body } = self;
         out.put(&label.number.to_le_bytes());
         out.put(&label.check.to_le_bytes());
@@ -490,7 +478,6 @@ impl Packet<'_> {
             Body::Credit(_) | Body::Ping | Body::Never => {}
             Body::Farewell(reason) => out.byte(number_of(*reason)),
         }
-        out
     }
 }
 
@@ -571,7 +558,7 @@ fn parts_of(short: &Short<'_>) -> u8 {
     change | notify | if short.is_immediate { part::IMMEDIATE } else { 0 }
 }
 
-fn emit_short(out: &mut Bytes, short: &Short<'_>) {
+fn emit_short(out: &mut Bytes<'_>, short: &Short<'_>) {
     out.word(short.number);
     out.target(short.target);
     if let Some((offset, SignalChange::Set(value) | SignalChange::Add(value))) = short.signal {
@@ -615,7 +602,7 @@ fn parse_short<'a>(fields: &mut Fields<'a>, parts: u8, class: u8) -> Result<Shor
     Ok(Short { number, is_immediate, target, signal, notify, bytes })
 }
 
-fn emit_request(out: &mut Bytes, request: &Request) {
+fn emit_request(out: &mut Bytes<'_>, request: &Request) {
     match *request {
         Request::Resolve(key) => {
             out.byte(0);
@@ -703,7 +690,7 @@ fn parse_request(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
 }
 
 /// The errors that a target answers with. Whatever else went wrong there, its key serves nobody.
-fn emit_error(out: &mut Bytes, error: &OperationError) {
+fn emit_error(out: &mut Bytes<'_>, error: &OperationError) {
     let (number, command, words) = match *error {
         OperationError::AccessDenied { command } => (1, command as u8, [0; 3]),
         OperationError::OutOfBounds { offset, length, region } => (2, 0, [offset, length, region]),

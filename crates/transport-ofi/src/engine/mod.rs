@@ -113,6 +113,8 @@ pub(crate) struct Engine<N> {
     arrived: Vec<Arrived>,
     /// The bytes of the packets among them.
     arrived_bytes: Vec<u8>,
+    /// The packet that is handed to the card.
+    leaving: Vec<u8>,
     next_look: Duration,
     /// Packets that were dropped: of no pair, or malformed.
     dropped: u64,
@@ -200,6 +202,7 @@ impl<N: Nic> Engine<N> {
             busy: BTreeSet::new(),
             arrived: Vec::new(),
             arrived_bytes: Vec::new(),
+            leaving: Vec::with_capacity(PACKET_BYTES),
             next_look: Duration::ZERO,
             dropped: 0,
             seen: Duration::ZERO,

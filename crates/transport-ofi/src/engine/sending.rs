@@ -246,8 +246,9 @@ impl<N: Nic> Engine<N> {
         let is_counted = !matches!(body, Body::Greeting(_));
         let sequence = pair.sending.sequence.wrapping_add(1);
         let handled = pair.handled();
-        let bytes = Packet { label, credits, sequence, handled, body }.emit();
-        Some(match self.nic.send(pair.to, bytes.as_slice()) {
+        self.leaving.clear();
+        Packet { label, credits, sequence, handled, body }.emit(&mut self.leaving);
+        Some(match self.nic.send(pair.to, &self.leaving) {
             Ok(()) => {
                 if is_counted {
                     pair.sending.sequence = sequence;
