@@ -115,6 +115,8 @@ pub(crate) struct Engine<N> {
     arrived_bytes: Vec<u8>,
     /// The packet that is handed to the card.
     leaving: Vec<u8>,
+    /// The payload of the message that the program sends.
+    payload: Vec<u8>,
     next_look: Duration,
     /// Packets that were dropped: of no pair, or malformed.
     dropped: u64,
@@ -203,6 +205,7 @@ impl<N: Nic> Engine<N> {
             arrived: Vec::new(),
             arrived_bytes: Vec::new(),
             leaving: Vec::with_capacity(PACKET_BYTES),
+            payload: Vec::new(),
             next_look: Duration::ZERO,
             dropped: 0,
             seen: Duration::ZERO,
@@ -267,8 +270,7 @@ impl<N: Nic> Engine<N> {
                 break;
             }
         }
-        let now = self.nic.now();
-        self.seen = now;
+        let now = self.seen;
         if now >= self.next_look {
             self.next_look = now + LOOK_EVERY;
             self.look_at_pairs(now);
@@ -282,12 +284,15 @@ impl<N: Nic> Engine<N> {
     /// Handles a batch of reports. False if there may be no more.
     fn take_reports(&mut self) -> bool {
         if self.broken.is_some() {
+            self.seen = self.nic.now();
             return false;
         }
         let mut arrived = std::mem::take(&mut self.arrived);
         let mut bytes = std::mem::take(&mut self.arrived_bytes);
         let polled =
             self.nic.poll(BATCH, &mut |report| arrived.push(arrived_of(report, &mut bytes)));
+        // One look at the clock for all of them.
+        self.seen = self.nic.now();
         for one in arrived.drain(..) {
             match one {
                 Arrived::Packet(place) => self.receive(&bytes[place]),
@@ -324,7 +329,7 @@ impl<N: Nic> Engine<N> {
             return self.greeted(greeting);
         }
         let handle = packet.label.number;
-        let now = self.nic.now();
+        let now = self.seen;
         let Some(pair) = self.pair_mut(handle).filter(|pair| pair.own == packet.label) else {
             self.dropped += 1;
             return;

@@ -23,11 +23,12 @@ enum Sent {
 impl<N: Nic> Engine<N> {
     /// Sends whatever can be sent.
     pub(super) fn send_all(&mut self) {
-        for number in std::mem::take(&mut self.stalled) {
-            self.move_pieces(number);
+        if !self.stalled.is_empty() {
+            for number in std::mem::take(&mut self.stalled) {
+                self.move_pieces(number);
+            }
         }
-        let busy = std::mem::take(&mut self.busy);
-        self.dirty.extend(busy);
+        self.dirty.append(&mut self.busy);
         while let Some(handle) = self.dirty.pop_first() {
             self.send(handle);
         }
@@ -174,11 +175,12 @@ impl<N: Nic> Engine<N> {
                 }
                 _ => false,
             };
+            if pair.order.is_awaited() {
+                self.dirty.insert(handle);
+            }
             if notifies {
                 self.count(Register::NotificationsSent, 1);
             }
-            // An order or a fence may have waited for it.
-            self.dirty.insert(handle);
         } else {
             pair.sending.outbox.push_front(out);
         }
@@ -234,6 +236,11 @@ impl<N: Nic> Engine<N> {
     pub(super) fn expel(&mut self, handle: u32, reason: DownReason) {
         let _ = self.transmit(handle, Body::Farewell(reason));
         self.report_down(handle, reason);
+    }
+
+    /// Hands a packet to the card. False if it has not left.
+    pub(super) fn transmitted(&mut self, handle: u32, body: Body<'_>) -> bool {
+        self.transmit(handle, body) == Some(Sent::Yes)
     }
 
     /// Hands a packet to the card. `None` if there is no such pair.
