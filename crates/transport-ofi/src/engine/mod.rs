@@ -276,15 +276,15 @@ impl<N: Nic> Engine<N> {
             self.look_at_pairs(now);
             self.look_at_revocations(now);
             self.look_at_unanswered();
+            self.close_regions();
         }
-        self.close_regions();
         self.send_all();
     }
 
     /// Handles a batch of reports. False if there may be no more.
     fn take_reports(&mut self) -> bool {
         if self.broken.is_some() {
-            self.seen = self.nic.now();
+            self.seen = self.nic.tick();
             return false;
         }
         let mut arrived = std::mem::take(&mut self.arrived);
@@ -292,7 +292,7 @@ impl<N: Nic> Engine<N> {
         let polled =
             self.nic.poll(BATCH, &mut |report| arrived.push(arrived_of(report, &mut bytes)));
         // One look at the clock for all of them.
-        self.seen = self.nic.now();
+        self.seen = self.nic.tick();
         for one in arrived.drain(..) {
             match one {
                 Arrived::Packet(place) => self.receive(&bytes[place]),
