@@ -330,7 +330,7 @@ impl<N: Nic> Station<N> {
         (header, parts): (MessageHeader, &[&[u8]]),
         others: impl FnOnce() -> Result<usize, SendError>,
     ) -> Result<usize, SendError> {
-        self.engine.gather(header, parts)?;
+        self.engine.check_message(header, parts)?;
         self.take_news(None);
         if let Entry::Vacant(vacant) = self.groups.entry(group) {
             vacant.insert(Members::default());

@@ -20,7 +20,7 @@ use crate::nic::Nic;
 impl<N: Nic> Engine<N> {
     /// No way leads to the peer at this address for now, or one leads there again.
     pub(crate) fn set_apart(&mut self, address: EndpointAddress, is_apart: bool) {
-        let now = self.nic.now();
+        let now = self.nic.tick();
         let Some(handle) = self.living.get(&address).copied() else { return };
         let Some(pair) = self.pair_mut(handle) else { return };
         if is_apart {

@@ -120,8 +120,9 @@ impl Scene {
             self.sequence += 1;
         }
         let (label, sequence, handled) = (self.label, self.sequence, self.handled);
-        let bytes = Packet { label, credits, sequence, handled, body }.emit();
-        self.nic.send(self.to, bytes.as_slice()).expect("the network has room");
+        let mut bytes = Vec::new();
+        Packet { label, credits, sequence, handled, body }.emit(&mut bytes);
+        self.nic.send(self.to, &bytes).expect("the network has room");
     }
 
     fn greet(&mut self) {

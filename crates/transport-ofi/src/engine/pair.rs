@@ -277,6 +277,13 @@ pub(super) struct Fence {
     pub called: u64,
 }
 
+impl Order {
+    /// Whether an order or a fence waits for something.
+    pub fn is_awaited(&self) -> bool {
+        !self.fences.is_empty() || !self.held.is_empty()
+    }
+}
+
 impl Pair {
     /// Whether packets that come are kept, since no way leads to the peer.
     pub fn keeps_apart(&self) -> bool {
@@ -290,6 +297,21 @@ impl Pair {
         self.sending.asks.clear();
         self.sending.answers.clear();
         self.sending.rights.clear();
+    }
+
+    /// Whether a message that is called for now is the next to leave, as far as the card has room.
+    pub fn is_clear(&self) -> bool {
+        let sending = &self.sending;
+        let nothing_waits = sending.outbox.is_empty()
+            && sending.answers.is_empty()
+            && sending.rights.is_empty()
+            && !self.order.is_awaited();
+        nothing_waits
+            && self.life == Life::Living
+            && self.apart.is_none()
+            && sending.greeted
+            && self.theirs.is_some()
+            && sending.room > 0
     }
 
     /// Adds a message, a notification or a short put behind what was called before.

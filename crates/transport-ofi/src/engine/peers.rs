@@ -45,7 +45,7 @@ impl<N: Nic> Engine<N> {
         let handle = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
         let check = u32::try_from(self.nic.random() & u64::from(u32::MAX)).unwrap_or(0);
         let own = Label { number: handle, check };
-        let now = self.nic.now();
+        let now = self.nic.tick();
         let depth = of.mailbox_depth.min(self.capabilities.mailbox_depth);
         let (messages, notifications) = self.waiting_from(of.address);
         let (packets, responses) = self.window();
@@ -104,7 +104,7 @@ impl<N: Nic> Engine<N> {
 
     /// A peer greets.
     pub(super) fn greeted(&mut self, greeting: Greeting) {
-        let now = self.nic.now();
+        let now = self.nic.tick();
         let is_it = |slot: &Slot| match slot {
             Slot::Used(pair) => pair.secret == greeting.secret && pair.theirs.is_none(),
             Slot::Ended(_) => false,
@@ -147,7 +147,7 @@ impl<N: Nic> Engine<N> {
 
     /// A peer is gone. Its last words may still come.
     pub(super) fn orphan(&mut self, handle: u32, reason: DownReason) {
-        let now = self.nic.now();
+        let now = self.nic.tick();
         let Some(pair) = self.pair_mut(handle) else { return };
         let keeps = pair.keeps_apart();
         match &mut pair.life {
@@ -184,7 +184,7 @@ impl<N: Nic> Engine<N> {
     }
 
     fn part(&mut self, handle: u32, reason: DownReason) {
-        let until = self.nic.now() + PARTING_WITHIN;
+        let until = self.nic.tick() + PARTING_WITHIN;
         self.end_operations(handle);
         let Some(pair) = self.pair_mut(handle) else { return };
         let address = pair.address;
@@ -227,7 +227,7 @@ impl<N: Nic> Engine<N> {
     /// The peer says that it has given the pair up. It waits for an answer, which leaves when
     /// nothing of this end is under way to it any more.
     pub(super) fn farewell_came(&mut self, handle: u32, reason: DownReason) {
-        let until = self.nic.now() + PARTING_WITHIN;
+        let until = self.nic.tick() + PARTING_WITHIN;
         let Some(pair) = self.pair_mut(handle) else { return };
         if matches!(pair.life, Life::Parting(_)) {
             pair.sending.peer_left = true;
