@@ -4,9 +4,14 @@
     cargo build --release -p weft-cli -p weft-examples --example pattern
     bench/lab/compare.py [--messages 20000] [--runs 5] [--profile release]
 
-The parameters of the simulation are measured in the lab, between two nodes: the time of one
-processor for a message that is sent and for one that is taken, and the latency. Then four nodes, and
-two, exchange messages: all to all, one to all, all to one.
+The nodes are dealt out to the processors in turn, in the lab as in the simulation. The parameters
+of the simulation are measured in the lab, between two nodes: the time of a processor for a message
+that is sent and for one that is taken, if both nodes share it and if they do not, and the latency.
+Then four nodes, and two, exchange messages: all to all, one to all, all to one.
+
+It also prints the time of a switch between two nodes of a processor, which the simulation leaves
+out, and after how many messages the lab had one. The time of a message that goes back and forth is
+measured before and after the patterns: if it changed, the machine did, and the figures are void.
 """
 
 import argparse
@@ -25,6 +30,9 @@ PATTERNS = ("all-to-all", "broadcast", "incast")
 BYTES = 64
 # A bandwidth and a buffer that hold nothing up: memory is as fast as the processors.
 FAST_MBIT = 1_000_000
+PROCESSORS = sorted(os.sched_getaffinity(0))
+# Slots of a mailbox: those that it has, and more of them, so that a processor is left less often.
+DEPTHS = (256, 1024)
 
 
 class Lab:
@@ -38,13 +46,14 @@ class Lab:
     def __exit__(self, *_):
         subprocess.run([self.weft, "lab", "down"], check=True, capture_output=True)
 
-    def time_ns(self, count, pattern, messages, processors=None):
-        """The time of one run of `count` nodes; all on these processors, if they are named."""
+    def run(self, count, pattern, messages, processors=PROCESSORS, depth=DEPTHS[0]):
+        """The nanoseconds of one run of `count` nodes on these processors, and its switches."""
         with tempfile.TemporaryDirectory() as directory:
-            pin = ["taskset", "-c", processors] if processors else []
             command = [
-                [self.weft, "lab", "exec", f"n{rank}", "--", *pin, self.pattern, SOCKET]
-                + [directory, str(rank), str(count), pattern, str(messages)]
+                [self.weft, "lab", "exec", f"n{rank}", "--"]
+                + ["taskset", "-c", str(processors[rank % len(processors)])]
+                + [self.pattern, SOCKET, directory, str(rank), str(count), pattern]
+                + [str(messages), str(depth)]
                 for rank in range(count)
             ]
             parties = [
@@ -52,19 +61,49 @@ class Lab:
                 for one in command
             ]
             ended = [party.communicate(timeout=120) for party in parties]
-            for party, (_, told) in zip(parties, ended):
-                if party.returncode:
-                    sys.exit(told.strip())
-            return int(ended[0][0])
+            # One that failed has others fail, which wait for it: all of them tell why.
+            failed = [told for party, (_, told) in zip(parties, ended) if party.returncode]
+            if failed:
+                sys.exit("".join(failed).strip())
+            told = [[int(number) for number in out.split()] for out, _ in ended]
+            return told[0][0], sum(switches for _, switches in told)
 
 
 def median(runs, measure):
-    values = sorted(measure() for _ in range(runs))
-    return statistics.median(values), values
+    """The medians of times and switches, and all times."""
+    times, switches = zip(*(measure() for _ in range(runs)))
+    return statistics.median(times), statistics.median(switches), sorted(times)
 
 
-def simulated_ns(weft, count, pattern, messages, parameters):
-    """The time of the same messages in the simulation."""
+def measured(lab, messages, runs):
+    """The parameters of the simulation, and the time of a switch and of a message alone."""
+
+    def each_ns(pattern, processors, depth=DEPTHS[0]):
+        run = lambda: lab.run(2, pattern, messages, processors, depth)
+        time, switches, _ = median(runs, run)
+        return time / messages, switches / messages
+
+    one, two = PROCESSORS[:1], PROCESSORS[:2]
+    # Each node sends as many as it takes. Which end takes how long cannot be told: half of it each.
+    within = each_ns("all-to-all", one)[0] / 2
+    both = each_ns("all-to-all", two)[0]
+    trip = each_ns("ping-pong", two)[0] / 2
+    # The fewer the switches, the less a message takes.
+    (often, many), (rarely, few) = (each_ns("broadcast", one, depth) for depth in DEPTHS)
+    parameters = {
+        "processors": len(PROCESSORS),
+        "send_ns": round(within / 2),
+        "receive_ns": round(within / 2),
+        "send_across_ns": round(both / 2),
+        "receive_across_ns": round(both / 2),
+        "latency_ns": max(round(trip - both), 0),
+    }
+    switch = (often - rarely) / (many - few) if many > few else 0
+    return parameters, round(switch), round(trip)
+
+
+def simulated(weft, count, pattern, messages, parameters):
+    """The report of the same messages in the simulation."""
     lines = []
     for number in range(messages):
         for rank in range(count):
@@ -92,6 +131,8 @@ buffer_bytes = {1 << 20}
 processors = {parameters["processors"]}
 processor_send_ns = {parameters["send_ns"]}
 processor_receive_ns = {parameters["receive_ns"]}
+processor_send_across_ns = {parameters["send_across_ns"]}
+processor_receive_across_ns = {parameters["receive_across_ns"]}
 patience_ns = 1000000000
 [traffic]
 pattern = "trace"
@@ -119,40 +160,34 @@ def main():
     for needed in (weft, pattern):
         if not os.access(needed, os.X_OK):
             sys.exit(f"{needed} is not there; build it as the first lines of this file say")
+    if len(PROCESSORS) < 2:
+        sys.exit("one processor is too few: a message between two is measured")
     if not shutil.which("taskset"):
         sys.exit("taskset is missing; install util-linux")
     messages, runs = given.messages, given.runs
     with Lab(weft, pattern) as lab:
-        half = lambda ns: ns / messages
-        # On one processor a message takes what both ends take; on two, what the slower one takes.
-        one, _ = median(runs, lambda: half(lab.time_ns(2, "broadcast", messages, "0")))
-        two, _ = median(runs, lambda: half(lab.time_ns(2, "broadcast", messages, "0,1")))
-        trip, _ = median(runs, lambda: half(lab.time_ns(2, "ping-pong", messages, "0,1")) / 2)
-        receive = min(two, one)
-        send = max(one - receive, 1)
-        parameters = {
-            "processors": os.cpu_count(),
-            "send_ns": round(send),
-            "receive_ns": round(receive),
-            "latency_ns": max(round(trip - send - receive), 0),
-        }
+        parameters, switch, trip = measured(lab, messages, runs)
         results = []
         for count in (2, 4):
             for name in PATTERNS:
-                real, all_runs = median(runs, lambda: lab.time_ns(count, name, messages))
-                report = simulated_ns(weft, count, name, messages, parameters)
-                results.append((count, name, real, all_runs, report))
+                real = median(runs, lambda: lab.run(count, name, messages))
+                report = simulated(weft, count, name, messages, parameters)
+                results.append((count, name, *real, report))
+        _, _, trip_after = measured(lab, messages, runs)
     load = os.getloadavg()[0]
-    print(json.dumps({"machine": platform.platform(), "load": round(load, 1), **parameters}))
-    for count, name, real, all_runs, report in results:
+    head = {"machine": platform.platform(), "load": round(load, 1), **parameters}
+    print(json.dumps({**head, "switch_ns": switch, "trip_ns": [trip, trip_after]}))
+    for count, name, real, switches, all_runs, report in results:
         point = report["points"][0]
         if point["messages"]["unfinished"] or point["messages"]["given_up"]:
             sys.exit(f"the simulation of {name} did not end: {point['messages']}")
         model = point["ended_ns"]
+        total = messages * (count * (count - 1) if name == "all-to-all" else count - 1)
         print(
             f"{count} nodes, {name}: {real / 1e6:.2f} ms in the lab "
-            f"({all_runs[0] / 1e6:.2f} to {all_runs[-1] / 1e6:.2f}), {model / 1e6:.2f} ms simulated, "
-            f"{100 * (model - real) / real:+.0f} %"
+            f"({all_runs[0] / 1e6:.2f} to {all_runs[-1] / 1e6:.2f}), "
+            f"{model / 1e6:.2f} ms simulated, {100 * (model - real) / real:+.0f} %, "
+            f"{total / max(switches, 1):.0f} messages a switch"
         )
 
 

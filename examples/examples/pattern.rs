@@ -2,12 +2,13 @@
 //! call. `bench/lab/compare.py` runs it in the nodes of a lab.
 //!
 //! ```text
-//! pattern SOCKET DIRECTORY RANK COUNT PATTERN MESSAGES
+//! pattern SOCKET DIRECTORY RANK COUNT PATTERN MESSAGES [DEPTH]
 //! ```
 //!
 //! The processes find each other by files in the directory. Each sends `MESSAGES` messages of 64
-//! bytes to each of its targets, in turn. Rank 0 prints the nanoseconds from the moment at which
-//! all are ready to that at which all have what was for them.
+//! bytes to each of its targets, in turn, over mailboxes of `DEPTH` slots. Each prints the
+//! nanoseconds from the moment at which all are ready to that at which all have what was for them,
+//! and how often another process had its processor meanwhile.
 #![allow(clippy::disallowed_methods, reason = "a program owns its clock")]
 
 use std::path::{Path, PathBuf};
@@ -16,8 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_fabric::{
-    Blocking, Endpoint, EndpointAddress, EndpointOptions, Event, MessageHeader, NodeId, PATIENCE,
-    Peer, SendError, Transport, Vpid,
+    Blocking, Endpoint, EndpointAddress, EndpointLimits, EndpointOptions, Event, MessageHeader,
+    NodeId, PATIENCE, Peer, SendError, Transport, Vpid,
 };
 use weft_transport_shm::broker::remote::RemoteBroker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
@@ -30,6 +31,7 @@ const HERE: u8 = 2;
 const GO: u8 = 3;
 /// Turns without an event after which a process gives its processor to others.
 const TURNS_BEFORE_YIELD: u32 = 64;
+const CALL: &str = "call it as: pattern SOCKET DIRECTORY RANK COUNT PATTERN MESSAGES [DEPTH]";
 /// How long the processes wait for each other at most.
 const WITHIN: Duration = Duration::from_secs(60);
 
@@ -107,6 +109,13 @@ fn targets(pattern: &str, rank: usize, count: usize) -> Option<Vec<usize>> {
     }
 }
 
+/// How often this process left its processor to others, freely or not.
+fn switches() -> Result<u64, String> {
+    let text = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
+    let counts = text.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
+    counts.map(|(_, count)| count.trim().parse::<u64>().map_err(|error| error.to_string())).sum()
+}
+
 /// Writes the own address down, and waits for those of the others.
 fn addresses(
     directory: &Path,
@@ -138,8 +147,8 @@ fn addresses(
 }
 
 fn run(arguments: &[String]) -> Result<(), String> {
-    let [socket, directory, rank, count, pattern, messages] = arguments else {
-        return Err("call it as: pattern SOCKET DIRECTORY RANK COUNT PATTERN MESSAGES".to_owned());
+    let [socket, directory, rank, count, pattern, messages, depth @ ..] = arguments else {
+        return Err(CALL.to_owned());
     };
     let number = |text: &String| text.parse::<usize>().map_err(|error| format!("{text}: {error}"));
     let (rank, count, messages) = (number(rank)?, number(count)?, number(messages)?);
@@ -151,8 +160,14 @@ fn run(arguments: &[String]) -> Result<(), String> {
         .count();
     let broker = RemoteBroker::new(&PathBuf::from(socket), "pattern");
     let transport = ShmTransport::new(Arc::new(broker), Parameters::default());
-    let mut endpoint =
-        transport.open(&EndpointOptions::default()).map_err(|error| error.to_string())?;
+    let mailbox_depth = match depth {
+        [] => None,
+        [depth] => Some(number(depth)?),
+        _ => return Err(CALL.to_owned()),
+    };
+    let limits = EndpointLimits { mailbox_depth, ..EndpointLimits::default() };
+    let options = EndpointOptions { limits, ..EndpointOptions::default() };
+    let mut endpoint = transport.open(&options).map_err(|error| error.to_string())?;
     let own = endpoint.address();
     let all = addresses(Path::new(directory), rank, count, own)?;
     let peers = all.iter().map(|address| match *address == own {
@@ -167,6 +182,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
     for is_timed in [false, true] {
         // Others may send before this one has heard that all are ready: nothing is counted anew.
         let before = if is_timed { expected } else { 0 };
+        let switches_before = switches()?;
         party.meet(rank)?;
         let start = Instant::now();
         for message in 0..messages {
@@ -188,8 +204,8 @@ fn run(arguments: &[String]) -> Result<(), String> {
             party.poll()?;
         }
         party.meet(rank)?;
-        if is_timed && rank == 0 {
-            println!("{}", start.elapsed().as_nanos());
+        if is_timed {
+            println!("{} {}", start.elapsed().as_nanos(), switches()? - switches_before);
         }
     }
     Ok(())

@@ -8,7 +8,6 @@ use crate::links::FROM_HOST;
 use crate::network::{Event, Network};
 use crate::packet::{Aim, Carried, Destination, LostBecause, Outcome, Packet, Standing};
 use crate::settings::CLASSES_MAX;
-use crate::time::Time;
 
 /// A host: the messages of each class that it has still to send, in order.
 #[derive(Debug)]
@@ -107,8 +106,11 @@ impl Network {
             self.hosts[index(host)].take_first(&self.messages, message.class);
         }
         let host_time = if begins { self.settings.host.message_time } else { 0 };
-        let send_time = self.settings.processors.map_or(0, |processors| processors.send_time);
-        let start = if begins { self.work(host, send_time) } else { self.now };
+        let to = message.to.host().and_then(|to| self.links.host(to));
+        let start = match &mut self.processors {
+            Some(processors) if begins => processors.send(self.now, host, to),
+            _ => self.now,
+        };
         let start = start.saturating_add(host_time);
         let (head_at, tail_at) = self.occupy(link, vc, bytes, start, start);
         let random = self.random.next_u64();
@@ -136,17 +138,6 @@ impl Network {
         self.events.push(head_at.saturating_add(self.settings.router_delay), Event::Ready(packet));
     }
 
-    /// Has the processor of a host work so long, when it is free. Returns when that is done.
-    fn work(&mut self, host: u32, time: Time) -> Time {
-        let count = self.processors.len();
-        if count == 0 {
-            return self.now;
-        }
-        let free_at = &mut self.processors[index(host) % count];
-        *free_at = self.now.max(*free_at).saturating_add(time);
-        *free_at
-    }
-
     /// A packet arrived at its host.
     pub(crate) fn deliver(&mut self, number: u32) {
         if let Standing::Lost(because) = self.packets.at(number).standing {
@@ -164,9 +155,10 @@ impl Network {
             return;
         }
         let receiver = carried.message.to.host().unwrap_or(packet.at);
-        match (self.settings.processors, self.links.host(receiver)) {
+        let from = self.links.host(carried.message.from);
+        match (&mut self.processors, self.links.host(receiver)) {
             (Some(processors), Some(host)) => {
-                let at = self.work(host, processors.receive_time);
+                let at = processors.take(self.now, host, from);
                 self.events.push(at, Event::Taken(packet.carried));
             }
             _ => self.taken(packet.carried),

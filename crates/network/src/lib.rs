@@ -21,6 +21,7 @@ mod host;
 mod links;
 mod network;
 mod packet;
+mod processors;
 mod queue;
 mod router;
 mod settings;
@@ -34,6 +35,6 @@ pub use links::Counts;
 pub use network::{Network, NetworkError, SendError};
 pub use packet::{Destination, LostBecause, Message, Outcome};
 pub use settings::{
-    Arbitration, CLASSES_MAX, HostModel, LinkModel, PACKET_BYTES_MAX, Processors, Settings,
-    SettingsError,
+    Arbitration, CLASSES_MAX, HostModel, LinkModel, MessageTime, PACKET_BYTES_MAX, Processors,
+    Settings, SettingsError,
 };

@@ -18,6 +18,7 @@ use crate::arena::{Arena, NONE, index};
 use crate::host::Host;
 use crate::links::{ChannelId, Counts, LinkId, Links};
 use crate::packet::{Carried, Destination, Message, Outcome, Packet, Shared};
+use crate::processors::Schedule;
 use crate::queue::EventQueue;
 use crate::settings::{Settings, SettingsError};
 use crate::time::Time;
@@ -53,8 +54,8 @@ pub struct Network {
     pub(crate) shared: Arena<Shared>,
     pub(crate) messages: Arena<Carried>,
     pub(crate) hosts: Vec<Host>,
-    /// When each processor is free.
-    pub(crate) processors: Vec<Time>,
+    /// The processors that the hosts share, if they do.
+    pub(crate) processors: Option<Schedule>,
     pub(crate) outcomes: VecDeque<Outcome>,
     pub(crate) random: ChaCha8Rng,
     /// Vertices that crashed.
@@ -143,10 +144,8 @@ impl Network {
         }
         let links = Links::new(&graph, &settings, vcs)?;
         let hosts = links.hosts().iter().map(|_| Host::new()).collect();
-        let processors = settings.processors.map_or(0, |processors| processors.count);
-        let processors = vec![0; usize::try_from(processors).unwrap_or(0)];
         Ok(Self {
-            processors,
+            processors: settings.processors.map(Schedule::new),
             now: 0,
             events: EventQueue::new(),
             waiting: Waiting::new(settings.arbitration),

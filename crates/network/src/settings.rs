@@ -38,11 +38,19 @@ pub struct HostModel {
 pub struct Processors {
     /// How many there are. The hosts are dealt out to them in turn.
     pub count: u32,
-    /// The processor's time for a message before its first packet leaves, in picoseconds.
-    pub send_time: Time,
-    /// The processor's time for a message after its last packet has arrived, in picoseconds. Of a
-    /// message to a group, that of the last receiver.
-    pub receive_time: Time,
+    /// A message between two hosts of one processor.
+    pub within: MessageTime,
+    /// A message between hosts of two processors, or to a group.
+    pub across: MessageTime,
+}
+
+/// The time of a processor for a message, in picoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MessageTime {
+    /// Before its first packet leaves.
+    pub send: Time,
+    /// After its last packet has arrived. Of a message to a group, that of the last receiver.
+    pub receive: Time,
 }
 
 /// The packet that a link takes, of those that wait for it in the same virtual channel.
@@ -204,12 +212,14 @@ impl Settings {
         for delay in [self.router_delay, self.host.message_time] {
             check_delay(delay)?;
         }
-        if let Some(Processors { count, send_time, receive_time }) = self.processors {
+        if let Some(Processors { count, within, across }) = self.processors {
             if count == 0 {
                 return Err(SettingsError::Processors);
             }
-            check_delay(send_time)?;
-            check_delay(receive_time)?;
+            for time in [within, across] {
+                check_delay(time.send)?;
+                check_delay(time.receive)?;
+            }
         }
         let packet = self.packet_bytes();
         if self.mtu_bytes == 0 || packet > PACKET_BYTES_MAX {
@@ -257,7 +267,8 @@ mod tests {
         assert_eq!(with(|s| s.patience = 0), Err(SettingsError::Patience(0)));
         assert_eq!(with(|s| s.messages_max = 0), Err(SettingsError::Messages));
         let none = |s: &mut Settings| {
-            s.processors = Some(Processors { count: 0, send_time: 0, receive_time: 0 });
+            let free = MessageTime::default();
+            s.processors = Some(Processors { count: 0, within: free, across: free });
         };
         assert_eq!(with(none), Err(SettingsError::Processors));
         assert_eq!(with(|s| s.router_delay = Time::MAX), Err(SettingsError::Late(Time::MAX)));

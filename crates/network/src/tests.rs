@@ -10,8 +10,8 @@ use weft_topology::{Graph, GraphBuilder, Kind, Layout, LinkClass, Port, Shape, V
 use crate::arena::index;
 use crate::time::{MICROSECOND, NANOSECOND, Time};
 use crate::{
-    Arbitration, Destination, HostModel, LinkModel, LostBecause, Message, Network, NetworkError,
-    Outcome, Processors, SendError, Settings,
+    Arbitration, Destination, HostModel, LinkModel, LostBecause, Message, MessageTime, Network,
+    NetworkError, Outcome, Processors, SendError, Settings,
 };
 
 /// A mesh of `width` x `height` hosts.
@@ -128,7 +128,8 @@ fn a_packet_takes_the_sum_of_its_hops_when_nothing_else_is_there() {
 #[test]
 fn hosts_that_share_a_processor_wait_for_it() {
     let with = |count| {
-        let processors = Processors { count, send_time: 1_000_000, receive_time: 3_000_000 };
+        let time = MessageTime { send: 1_000_000, receive: 3_000_000 };
+        let processors = Processors { count, within: time, across: time };
         let settings = Settings { processors: Some(processors), ..Settings::default() };
         let mut network = network(mesh(4, 1), settings);
         let before = network.credits();
@@ -148,6 +149,24 @@ fn hosts_that_share_a_processor_wait_for_it() {
     assert_eq!(with(1), (5_000_000, 8_000_000));
     // Hosts 0 and 2 share one, and hosts 1 and 3 the other.
     assert_eq!(with(2), (alone, alone + 3_000_000));
+}
+
+#[test]
+fn a_message_between_two_processors_has_times_of_its_own() {
+    let within = MessageTime { send: 1_000_000, receive: 3_000_000 };
+    let across = MessageTime { send: 20_000_000, receive: 50_000_000 };
+    let processors = Processors { count: 2, within, across };
+    let settings = Settings { processors: Some(processors), ..Settings::default() };
+    let ends_at = |to: Vertex| {
+        let mut network = network(mesh(4, 1), settings.clone());
+        network.send(message(0, to, 0)).expect("room");
+        run(&mut network)[0].1.expect("it is not lost")
+    };
+    let way = |hops: Time| (hops + 1) * 40_000 + hops * 20_000 + 16 * 80;
+    // Hosts 0 and 2 share a processor, and hosts 1 and 3 the other one.
+    assert_eq!(ends_at(2), 1_000_000 + way(2) + 3_000_000);
+    assert_eq!(ends_at(1), 20_000_000 + way(1) + 50_000_000);
+    assert_eq!(ends_at(3), 20_000_000 + way(3) + 50_000_000);
 }
 
 #[test]

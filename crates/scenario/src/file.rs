@@ -42,6 +42,8 @@ pub(crate) struct NetworkEntry {
     pub processors: Option<u32>,
     pub processor_send_ns: Option<u64>,
     pub processor_receive_ns: Option<u64>,
+    pub processor_send_across_ns: Option<u64>,
+    pub processor_receive_across_ns: Option<u64>,
     pub arbitration: Option<ArbitrationEntry>,
     pub patience_ns: Option<u64>,
 }

@@ -4,7 +4,9 @@ use serde::Deserialize;
 use weft_fabric_manager::RuleSettings;
 use weft_network::time::{NANOSECOND, Time};
 use weft_network::traffic::Traffic;
-use weft_network::{Arbitration, LinkModel, Message, Processors, Settings, SettingsError};
+use weft_network::{
+    Arbitration, LinkModel, Message, MessageTime, Processors, Settings, SettingsError,
+};
 use weft_routing::Algorithm;
 use weft_topology::{Graph, Port, Shape, Vertex};
 
@@ -252,10 +254,14 @@ impl NetworkEntry {
             set(time(self.host_latency_ns), &mut side.latency);
         }
         set(time(self.host_message_ns), &mut settings.host.message_time);
-        settings.processors = self.processors.map(|count| Processors {
-            count,
-            send_time: time(self.processor_send_ns).unwrap_or(0),
-            receive_time: time(self.processor_receive_ns).unwrap_or(0),
+        settings.processors = self.processors.map(|count| {
+            let mut within = MessageTime::default();
+            set(time(self.processor_send_ns), &mut within.send);
+            set(time(self.processor_receive_ns), &mut within.receive);
+            let mut across = within;
+            set(time(self.processor_send_across_ns), &mut across.send);
+            set(time(self.processor_receive_across_ns), &mut across.receive);
+            Processors { count, within, across }
         });
         set(time(self.patience_ns), &mut settings.patience);
         settings.arbitration = match self.arbitration {
