@@ -1,9 +1,9 @@
 //! Endpoints of sites between which no way is left.
 //!
 //! A *site* is a node of a lab. The sites of a lab share this broker, and the lab's manager says
-//! between which of them its links lead no way. Two endpoints that are a pair then hold each other:
-//! both begin nothing and take nothing, until a way leads there again. When that lasts as long as
-//! the promised silence, the pair ends.
+//! between which of them its links lead no way. Two endpoints that are a pair, or have met at their
+//! ports, then hold each other: both begin nothing and take nothing, until a way leads there again.
+//! When that lasts as long as the promised silence, the pair ends.
 //!
 //! # Invariants
 //! - Both ends of a pair are told that they hold each other, or neither is.
@@ -12,11 +12,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use weft_wire::endpoint_control::{Held, NO_VPID, gone};
+use weft_wire::endpoint_control::{Held, NO_VPID, PeerGone, gone};
 
 use crate::ProcessId;
 use crate::ports::address;
 use crate::state::{Outgoing, State};
+use crate::tables::Entry;
 
 /// A node of a lab.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -45,6 +46,15 @@ impl FromIterator<(Site, Site)> for Cuts {
     fn from_iter<I: IntoIterator<Item = (Site, Site)>>(pairs: I) -> Self {
         Self(pairs.into_iter().map(|(one, other)| (one.min(other), one.max(other))).collect())
     }
+}
+
+/// How two endpoints of this node know each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    /// They share memory.
+    Memory,
+    /// They have met at their ports.
+    Ports,
 }
 
 /// The sites, as the broker knows them.
@@ -87,11 +97,12 @@ impl State {
         let new: Vec<_> = self.sites.cuts.0.iter().filter(is_new).copied().collect();
         self.sites.since.retain(|pair, _| self.sites.cuts.0.contains(pair));
         self.sites.since.extend(new.into_iter().map(|pair| (pair, now)));
-        for (vpid, peer) in self.pairs() {
-            let site = |vpid| self.entry(vpid).and_then(|entry| entry.site);
-            let sites = (site(vpid), site(peer));
-            if former.part(sites.0, sites.1) != self.sites.cuts.part(sites.0, sites.1) {
-                self.tell_held(vpid, peer, out);
+        for (by, known) in [(By::Memory, self.pairs()), (By::Ports, self.meetings())] {
+            for (vpid, peer) in known {
+                let (one, other) = self.sites_of(vpid, peer);
+                if former.part(one, other) != self.sites.cuts.part(one, other) {
+                    self.tell_held(vpid, peer, by, out);
+                }
             }
         }
         // Members that were out of reach can be sent to again.
@@ -102,30 +113,52 @@ impl State {
         }
     }
 
+    /// The endpoints of this node.
+    fn by_vpid(&self) -> impl Iterator<Item = (u16, &Entry)> {
+        (0..).zip(&self.entries).filter_map(|(vpid, entry)| Some((vpid, entry.as_ref()?)))
+    }
+
     /// The pairs of this node, each once.
-    fn pairs(&self) -> Vec<(u16, u16)> {
-        let of = |(vpid, entry): (u16, &Option<crate::tables::Entry>)| {
-            let pairs = entry.as_ref().map(|entry| entry.pairs.clone()).unwrap_or_default();
-            pairs.iter().filter(|peer| *peer > vpid).map(|peer| (vpid, peer)).collect::<Vec<_>>()
+    fn pairs(&self) -> BTreeSet<(u16, u16)> {
+        let of = |(vpid, entry): (u16, &Entry)| {
+            let peers = entry.pairs.iter().filter(|peer| *peer > vpid);
+            peers.map(|peer| (vpid, peer)).collect::<Vec<_>>()
         };
-        (0..).zip(&self.entries).flat_map(of).collect()
+        self.by_vpid().flat_map(of).collect()
+    }
+
+    /// The endpoints of this node that have met at their ports, each two once.
+    fn meetings(&self) -> BTreeSet<(u16, u16)> {
+        let of = |(vpid, entry): (u16, &Entry)| {
+            let here = entry.met.keys().filter(|with| with.node == self.node);
+            let others = here.map(|with| with.vpid.0).filter(|other| *other != vpid);
+            others.map(|other| (vpid.min(other), vpid.max(other))).collect::<Vec<_>>()
+        };
+        self.by_vpid().flat_map(of).collect()
+    }
+
+    fn sites_of(&self, vpid: u16, peer: u16) -> (Option<Site>, Option<Site>) {
+        let site = |vpid| self.entry(vpid).and_then(|entry| entry.site);
+        (site(vpid), site(peer))
     }
 
     /// Tells both ends of a pair from before a restart whether they hold each other: links may have
     /// changed while there was no broker.
-    pub(crate) fn tell_held_again(&self, vpid: u16, peer: u16, out: &mut Vec<Outgoing>) {
-        let is_at_site = |vpid| self.entry(vpid).is_some_and(|entry| entry.site.is_some());
-        if is_at_site(vpid) && is_at_site(peer) {
-            self.tell_held(vpid, peer, out);
+    pub(crate) fn tell_held_again(&self, vpid: u16, peer: u16, by: By, out: &mut Vec<Outgoing>) {
+        if let (Some(_), Some(_)) = self.sites_of(vpid, peer) {
+            self.tell_held(vpid, peer, by, out);
         }
     }
 
     /// Tells both ends of a pair whether they hold each other.
-    fn tell_held(&self, vpid: u16, peer: u16, out: &mut Vec<Outgoing>) {
+    fn tell_held(&self, vpid: u16, peer: u16, by: By, out: &mut Vec<Outgoing>) {
         let is_held = u8::from(!self.leads(vpid, peer));
         for (vpid, peer) in [(vpid, peer), (peer, vpid)] {
-            if let Some(entry) = self.entry(vpid) {
-                out.push(entry.news(Held { vpid, node: self.node.0, peer, is_held }));
+            let Some(entry) = self.entry(vpid) else { continue };
+            let held = Held { vpid, node: self.node.0, peer, is_held };
+            match by {
+                By::Memory => out.push(entry.news(held)),
+                By::Ports => out.extend(entry.news_of_ports(held)),
             }
         }
     }
@@ -139,28 +172,27 @@ impl State {
         }
         let over = self.sites.since.extract_if(.., |_, since| is_over(since));
         let over: Cuts = over.map(|(pair, _)| pair).collect();
-        for (vpid, peer) in self.pairs() {
-            let site = |vpid| self.entry(vpid).and_then(|entry| entry.site);
-            if over.part(site(vpid), site(peer)) {
-                self.unpair(vpid, peer, out);
-                self.unpair(peer, vpid, out);
-                self.tell_gone(vpid, peer, gone::UNREACHABLE, out);
-                self.tell_gone(peer, vpid, gone::UNREACHABLE, out);
-            }
+        let is_lost = |(vpid, peer): &(u16, u16)| {
+            let (one, other) = self.sites_of(*vpid, *peer);
+            over.part(one, other)
+        };
+        let pairs: Vec<_> = self.pairs().into_iter().filter(is_lost).collect();
+        let meetings: Vec<_> = self.meetings().into_iter().filter(is_lost).collect();
+        for (vpid, peer) in pairs {
+            self.unpair(vpid, peer, out);
+            self.unpair(peer, vpid, out);
+            self.tell_gone(vpid, peer, gone::UNREACHABLE, out);
+            self.tell_gone(peer, vpid, gone::UNREACHABLE, out);
         }
-        for vpid in self.vpids() {
-            let Some(entry) = self.entry(vpid) else { continue };
-            let (own, met) = (address(self.node.0, vpid), entry.met.keys().copied());
-            let lost: Vec<_> = met
-                .filter(|with| with.node == self.node && with.vpid.0 != vpid)
-                .filter(|with| {
-                    let site = self.entry(with.vpid.0).and_then(|entry| entry.site);
-                    over.part(entry.site, site)
-                })
-                .collect();
-            for with in lost {
-                self.parted(vpid, with, None, out);
-                self.parted(with.vpid.0, own, None, out);
+        let (node, reason) = (self.node.0, gone::UNREACHABLE);
+        for (one, other) in meetings {
+            for (vpid, peer) in [(one, other), (other, one)] {
+                if !self.end_meeting(vpid, address(node, peer), None, out) {
+                    continue;
+                }
+                if let Some(entry) = self.entry(vpid) {
+                    out.extend(entry.news_of_ports(PeerGone { vpid, node, peer, reason }));
+                }
             }
         }
     }
@@ -172,10 +204,12 @@ impl State {
     }
 
     /// Whether an endpoint that asks for the members of a group is told of this one: a way leads
-    /// there, or did when the two became a pair.
+    /// there, or did when the two became a pair or met.
     pub(crate) fn is_within_reach(&self, vpid: u16, other: u16) -> bool {
-        let is_pair = || self.entry(vpid).is_some_and(|entry| entry.pairs.contains(other));
-        self.leads(vpid, other) || is_pair()
+        let other_address = address(self.node.0, other);
+        let knows =
+            |entry: &Entry| entry.pairs.contains(other) || entry.met.contains_key(&other_address);
+        self.leads(vpid, other) || self.entry(vpid).is_some_and(knows)
     }
 }
 

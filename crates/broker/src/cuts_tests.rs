@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 
 use weft_fabric::NodeId;
 use weft_wire::endpoint_control::{
-    AskMembers, Connect, EndpointControl, Members, NO_VPID, Open, PeerGone, Remember, Reply, flags,
-    status,
+    AskAllMembers, AskMembers, Connect, EndpointControl, Meet, Members, MembersOf, NO_VPID, Open,
+    PeerGone, Port, PortName, Recall, Remember, Reply, Secret, flags, status,
 };
 
 use super::*;
@@ -55,6 +55,39 @@ impl World {
         }
     }
 
+    /// An endpoint of a process of the same number, at a site, with a port alone.
+    fn open_port(&mut self, process: u64, site: u16, with: Open) -> u16 {
+        self.state.is_at(ProcessId(process), Site(site));
+        let open = Open { birth: process, flags: flags::PORT | with.flags, ..with };
+        let out = self.ask(process, open, Vec::new());
+        let vpid = match out.last().expect("an answer").message {
+            EndpointControl::Opened(opened) => opened.vpid,
+            other => panic!("{other:?}"),
+        };
+        let name = PortName::of(&[1]).expect("short");
+        self.ask(process, Port { ticket: 2, vpid, depth: 8, name }, Vec::new());
+        vpid
+    }
+
+    /// Whether the endpoint of this process met another one at its port.
+    fn meet(&mut self, process: u64, vpid: u16, peer: u16) -> Result<(), u16> {
+        let meet = Meet { ticket: 3, vpid, node: NODE, peer, secret: Secret([7; 16]) };
+        let out = self.ask(process, meet, Vec::new());
+        match out.last().expect("an answer").message {
+            EndpointControl::Met(_) => Ok(()),
+            EndpointControl::Reply(Reply { status, .. }) => Err(status),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn members_by_port(&mut self, process: u64, vpid: u16) -> u64 {
+        let ask = AskAllMembers { ticket: 4, vpid, group: 63 };
+        match self.ask(process, ask, Vec::new()).last().expect("an answer").message {
+            EndpointControl::MembersOf(MembersOf { vpids, further: 0, .. }) => vpids[0],
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn connect(&mut self, process: u64, vpid: u16, peer: u16) -> u16 {
         let connect = Connect { ticket: 1, vpid, node: NODE, peer };
         let out = self.ask(process, connect, fuzz_files(2));
@@ -84,7 +117,6 @@ impl World {
 fn held(out: &[Outgoing]) -> Vec<(u16, u16, bool)> {
     let held = out.iter().filter_map(|told| match told.message {
         EndpointControl::Held(Held { vpid, peer, is_held, node: NODE }) => {
-            assert!(told.wakeup.is_some(), "an endpoint that sleeps has to hear of it");
             Some((vpid, peer, is_held != 0))
         }
         _ => None,
@@ -116,7 +148,10 @@ fn both_ends_hold_each_other_while_no_way_leads_between_their_sites() {
     for peer in [b, c, outside] {
         assert_eq!(world.connect(0, a, peer), status::DONE);
     }
-    assert_eq!(held(&world.cut(&[(1, 0)])), [(a, b, true), (b, a, true)]);
+    let told = world.cut(&[(1, 0)]);
+    assert_eq!(held(&told), [(a, b, true), (b, a, true)]);
+    let wakes = |told: &Outgoing| told.wakeup.is_some();
+    assert!(told.iter().all(wakes), "an endpoint that sleeps has to hear of it");
     assert!(held(&world.cut(&[(0, 1)])).is_empty(), "nothing has changed");
     assert_eq!(held(&world.cut(&[(0, 2)])).len(), 4, "one pair is free, another is held");
     assert_eq!(held(&world.cut(&[])), [(a, c, false), (c, a, false)]);
@@ -181,4 +216,50 @@ fn pairs_from_before_a_restart_are_told_how_it_is_now() {
     let out = world.ask(1, remember(b, a, 0), Vec::new());
     let told = held(&out);
     assert!(told.contains(&(a, b, true)) && told.contains(&(b, a, true)), "{out:?}");
+}
+
+#[test]
+fn endpoints_that_met_at_their_ports_hold_each_other_and_end_as_unreachable() {
+    let mut world = World::new();
+    let [a, b, c] = [0, 1, 2].map(|site| world.open_port(site.into(), site, ANY));
+    for peer in [b, c] {
+        assert_eq!(world.meet(0, a, peer), Ok(()));
+    }
+    assert_eq!(held(&world.cut(&[(1, 0)])), [(a, b, true), (b, a, true)]);
+    assert!(held(&world.cut(&[(0, 1)])).is_empty(), "nothing has changed");
+    assert_eq!(held(&world.cut(&[(0, 2)])).len(), 4, "one is free, another is held");
+    assert_eq!(world.members_by_port(0, a), 1 << b | 1 << c, "peers are not left out");
+    world.now = SILENCE;
+    assert_eq!(held(&world.cut(&[(0, 1)])).len(), 4);
+    let mut out = Vec::new();
+    world.state.handle_timeout(2 * SILENCE - Duration::from_millis(1), &mut out);
+    assert!(out.is_empty());
+    world.state.handle_timeout(2 * SILENCE, &mut out);
+    let gone = |vpid, peer| {
+        EndpointControl::from(PeerGone { vpid, node: NODE, peer, reason: gone::UNREACHABLE })
+    };
+    let told: Vec<_> = out.iter().map(|told| told.message).collect();
+    assert_eq!(told, [gone(a, b), gone(b, a)]);
+    assert_eq!(world.meet(0, a, b), Err(status::AWAY));
+    assert_eq!(world.members_by_port(0, a), 1 << c);
+    world.cut(&[]);
+    assert_eq!(world.meet(0, a, b), Ok(()));
+}
+
+#[test]
+fn meetings_from_before_a_restart_are_told_how_it_is_now() {
+    let mut world = World::new();
+    world.cut(&[(0, 1)]);
+    let again = |vpid| Open { vpid, flags: flags::AGAIN, ..ANY };
+    let [a, b] = [0, 1].map(|site| world.open_port(u64::from(site), site, again(site)));
+    let recall = |vpid, peer, greets_first| Recall {
+        vpid,
+        node: NODE,
+        peer,
+        secret: Secret([7; 16]),
+        greets_first,
+    };
+    assert!(world.ask(0, recall(a, b, 1), Vec::new()).is_empty());
+    let told = held(&world.ask(1, recall(b, a, 0), Vec::new()));
+    assert!(told.contains(&(a, b, true)) && told.contains(&(b, a, true)), "{told:?}");
 }

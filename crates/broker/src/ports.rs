@@ -16,6 +16,7 @@ use weft_wire::endpoint_control::{
     AskAllMembers, Meet, MembersOf, Met, Part, Parted, Port, PortName, Recall, Reply, status,
 };
 
+use crate::cuts::By;
 use crate::later::{PortState, Who};
 use crate::nodes::{Refusal, Waiting};
 use crate::state::{Answer, Asker, Outgoing, State};
@@ -232,7 +233,7 @@ impl State {
 
     /// Takes a meeting from an endpoint, if it has this secret. The senders to the endpoint's
     /// groups hear of it if there was no room for further peers, because it was left out.
-    fn end_meeting(
+    pub(crate) fn end_meeting(
         &mut self,
         vpid: u16,
         with: EndpointAddress,
@@ -301,6 +302,7 @@ impl State {
                 && is_member(entry.groups)
                 && other != vpid
                 && !is_near
+                && self.is_within_reach(vpid, other)
             {
                 here.insert(other);
             }
@@ -323,6 +325,7 @@ impl State {
         let theirs = self.entry(peer).filter(|_| with.node == self.node);
         let theirs = theirs.and_then(|peer| peer.met.get(&address(self.node.0, vpid)));
         if theirs.is_some_and(|theirs| theirs.secret == secret.0) {
+            self.tell_held_again(vpid, peer, By::Ports, out);
             self.vouch(vpid, peer, out);
         }
         // The other end recalls it, too, or it ends when those from before the restart have had

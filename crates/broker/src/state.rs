@@ -23,7 +23,7 @@ use weft_wire::endpoint_control::{
     memory, status,
 };
 
-use crate::cuts::Sites;
+use crate::cuts::{By, Sites};
 use crate::invitations::Invitations;
 use crate::nodes::Nodes;
 use crate::ports::Outcome;
@@ -619,7 +619,7 @@ impl State {
                     if let Some(own) = self.entry_mut(vpid) {
                         own.pairs.insert(peer);
                     }
-                    self.tell_held_again(vpid, peer, out);
+                    self.tell_held_again(vpid, peer, By::Memory, out);
                     self.vouch(vpid, peer, out);
                     return;
                 }

@@ -170,13 +170,14 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
     ) -> Result<usize, SendError> {
         self.attend();
         self.count_peers();
+        self.capabilities.check_message(header, parts)?;
         let Self { door, near, .. } = self;
         if let Some(far) = door.open() {
             return far.send_multicast_after(group, header, parts, || {
                 near.send_multicast(group, header, parts)
             });
         }
-        if self.capabilities.check_message(header, parts).is_ok() && self.waits_for_port() {
+        if self.waits_for_port() {
             // The broker says with the members whether only a port reaches some.
             self.near.look_up_members(group)?;
             if self.near.port_is_wanted() {
@@ -209,7 +210,11 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
         parts: &[&[u8]],
     ) -> Result<(), SendError> {
         match self.door.open() {
-            Some(far) => far.send_short(to, header, parts),
+            Some(far) => {
+                // A port carries more than this endpoint promises for each peer.
+                self.capabilities.check_message(header, parts)?;
+                far.send_short(to, header, parts)
+            }
             None => Err(SendError::UnknownPeer),
         }
     }

@@ -414,7 +414,7 @@ pub struct CqAttr {
 
 /// `fi_cq_data_entry`.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct CqEntry {
     pub context: *mut c_void,
     pub flags: u64,

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_memory::{CopyMode, Memory, MemoryOptions};
 
-use crate::abi::{self, MsgRma, RmaIov, flags};
+use crate::abi::{self, CqEntry, MsgRma, RmaIov, flags};
 use crate::error::Error;
 use crate::graveyard::Graveyard;
 use crate::objects::Objects;
@@ -39,6 +39,8 @@ impl Default for PortOptions {
 
 /// Entries of a completion queue at most. Software that stands for a network card has 32,767.
 const ENTRIES_MAX: usize = 16_384;
+/// Buffers for receiving that are posted when there is time, at most.
+const SPARE_MAX: usize = 32;
 /// Memories that were deregistered at which a call looks whether the program has let go of them: at
 /// more than it may add.
 const LOOKS: usize = 2;
@@ -127,7 +129,8 @@ pub struct Port {
     buffers: Buffers,
     graveyard: Graveyard,
     free_sends: Vec<usize>,
-    /// Buffers for receiving that the provider had no room for.
+    /// Buffers for receiving that the provider does not have: it had no room for them, or they wait
+    /// until there is nothing to tell.
     unposted: Vec<(Place, usize)>,
     offer: Offer,
     options: PortOptions,
@@ -136,6 +139,8 @@ pub struct Port {
     entries: usize,
     /// A message on its way to the caller.
     message: Vec<u8>,
+    /// Completions that were read.
+    read: Vec<CqEntry>,
 }
 
 impl Drop for Port {
@@ -185,6 +190,8 @@ struct Buffers {
     registered: Option<Mr>,
     /// Buffers for receiving.
     receives: usize,
+    /// Those of them that peers cannot count on, as they may not be posted.
+    spare: usize,
     /// Bytes of each buffer.
     bytes: usize,
 }
@@ -214,6 +221,7 @@ impl Port {
         // As many as can come before the program polls again: what finds no entry is lost with
         // some providers (libfabric's sockets).
         let receives = options.receives_max.min(offer.rx().size).clamp(1, ENTRIES_MAX / 2);
+        let spare = (receives / 8).min(SPARE_MAX);
         let entries = offer.tx().size.saturating_add(receives).min(ENTRIES_MAX);
         let bytes = options.message_bytes_max;
         let all = receives.checked_add(options.sends_max).and_then(|all| all.checked_mul(bytes));
@@ -231,7 +239,7 @@ impl Port {
             slots: Slots::new(),
             peers: Peers::default(),
             registered: BTreeMap::new(),
-            buffers: Buffers { memory, registered: None, receives, bytes },
+            buffers: Buffers { memory, registered: None, receives, spare, bytes },
             graveyard: Graveyard::default(),
             free_sends: (0..options.sends_max).collect(),
             unposted: Vec::new(),
@@ -240,6 +248,7 @@ impl Port {
             name,
             entries,
             message: vec![0; bytes],
+            read: Vec::new(),
         };
         if port.offer.needs_local_registration() {
             let range = Range { memory: port.buffers.memory.clone(), offset: 0, length: all };
@@ -559,7 +568,7 @@ impl Port {
     /// How many messages can wait to be told of.
     #[must_use]
     pub const fn receives(&self) -> usize {
-        self.buffers.receives
+        self.buffers.receives - self.buffers.spare
     }
 
     /// A descriptor that is readable when [`Port::poll`] may have something to tell, after

@@ -2,7 +2,7 @@
 //!
 //! Word 0 of `pSync` counts arrivals at the first PE, word 1 releases a PE, word 2 has a number of
 //! elements. All are 0 again when a call returns. A collective is a barrier, copies by all readers
-//! in parallel, and a barrier. Flags of PEs of other hosts change by messages.
+//! in parallel, and a barrier; neither is a quiet. Flags of PEs of other hosts change by messages.
 
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{
@@ -109,12 +109,18 @@ impl<'a> Set<'a> {
         );
     }
 
+    /// Waits until all members are here, and what they put before is visible.
     fn barrier(&self) {
+        if self.size() > 1 && space::has_far() {
+            order::quiet_far(self.call);
+        }
+        self.meet();
+    }
+
+    /// Waits until all members are here.
+    fn meet(&self) {
         if self.size() == 1 {
             return;
-        }
-        if space::has_far() {
-            order::quiet_far(self.call);
         }
         if self.me == 0 {
             let arrived = self.own_flag(ARRIVED);
@@ -156,7 +162,7 @@ pub unsafe fn barrier(
 /// # Safety
 /// `flags` is the set's `pSync`.
 pub unsafe fn sync(call: &str, start: c_int, log_stride: c_int, size: c_int, flags: *mut c_long) {
-    Set::new(call, (start, log_stride, size), flags).barrier();
+    Set::new(call, (start, log_stride, size), flags).meet();
 }
 
 /// Copies the elements of one PE of a set to the others.
@@ -179,12 +185,12 @@ pub unsafe fn broadcast<T>(
     let Some(root_member) = usize::try_from(root).ok().filter(|root| *root < set.size()) else {
         raise(call, &Fault::Pe { pe: root, pes: set.size() })
     };
-    set.barrier();
+    set.meet();
     if set.me != root_member && nelems > 0 {
         // SAFETY: the root is in this call until all have copied; the caller promises its room.
         unsafe { pull(call, set.members.pe(root_member), source, nelems, dest) };
     }
-    set.barrier();
+    set.meet();
 }
 
 /// Joins the elements of all PEs of a set, as many as each one has.
@@ -205,7 +211,7 @@ pub unsafe fn collect<T>(
     let set = Set::new(call, (start, log_stride, size), flags);
     let own = set.own_flag(ELEMENTS);
     own.store(i64::try_from(nelems).unwrap_or(i64::MAX), Relaxed);
-    set.barrier();
+    set.meet();
     let mut first = 0_usize;
     for member in 0..set.size() {
         let count = usize::try_from(set.value(member, ELEMENTS)).unwrap_or(0);
@@ -216,7 +222,7 @@ pub unsafe fn collect<T>(
         }
         first = first.saturating_add(count);
     }
-    set.barrier();
+    set.meet();
     own.store(0, Relaxed);
 }
 
@@ -236,13 +242,13 @@ pub unsafe fn fcollect<T>(
     flags: *mut c_long,
 ) {
     let set = Set::new(call, (start, log_stride, size), flags);
-    set.barrier();
+    set.meet();
     for member in (0..set.size()).filter(|_| nelems > 0) {
         let to = dest.wrapping_add(member * nelems);
         // SAFETY: the members promise their elements, the caller room for those of all.
         unsafe { pull(call, set.members.pe(member), source, nelems, to) };
     }
-    set.barrier();
+    set.meet();
 }
 
 /// Sends a block of each PE of a set to each other one.
@@ -282,7 +288,7 @@ pub unsafe fn alltoalls<T>(
     flags: *mut c_long,
 ) {
     let set = Set::new(call, (start, log_stride, size), flags);
-    set.barrier();
+    set.meet();
     let first = |number: usize, stride: isize| (number * nelems).cast_signed() * stride;
     for member in (0..set.size()).filter(|_| nelems > 0) {
         let block = source.wrapping_offset(first(set.me, sst));
@@ -291,7 +297,7 @@ pub unsafe fn alltoalls<T>(
         // SAFETY: the members promise their elements, the caller its room.
         unsafe { from.copy(call, (0, sst), (to, dst), nelems) };
     }
-    set.barrier();
+    set.meet();
 }
 
 /// Combines the elements of all PEs of a set.
@@ -312,7 +318,7 @@ pub unsafe fn reduce<O: Combine<T>, T: Copy>(
 ) {
     let set = Set::new(call, (start, log_stride, size), flags);
     let elements = usize::try_from(nreduce).unwrap_or(0);
-    set.barrier();
+    set.meet();
     if elements > 0 {
         let (me, size) = (set.me, set.size());
         // SAFETY: all PEs of the set are in this call, so their sources are ready and their
@@ -327,5 +333,6 @@ pub unsafe fn reduce<O: Combine<T>, T: Copy>(
             }
         }
     }
+    // The slices that went to other hosts are there.
     set.barrier();
 }

@@ -12,9 +12,9 @@ use std::sync::atomic::{
 
 use weft_fabric::AtomicOperation;
 
-use crate::far::calls;
+use crate::elsewhere;
 use crate::fault::{Fault, raise};
-use crate::space::{self, Reach};
+use crate::space;
 use crate::via::Via;
 
 /// A type that is loaded, stored and exchanged atomically.
@@ -177,10 +177,10 @@ pub(crate) fn misaligned<T>(call: &str, word: *const T) -> ! {
 /// None beyond that of a symmetric address, which is checked.
 #[inline(always)]
 pub unsafe fn fetch<T: Atom>(call: &str, via: impl Via, source: *const T, pe: c_int) -> T {
-    match via.reach(call, pe) {
+    match via.near(call, pe) {
         // SAFETY: `word_at` checked the word.
-        Reach::Near(pe) => unsafe { T::load(word_at(call, source, pe)) },
-        Reach::Far(pe) => calls::fetch(call, (pe, source), AtomicOperation::Read, None),
+        Some(pe) => unsafe { T::load(word_at(call, source, pe)) },
+        None => elsewhere::load(source, pe, call, via),
     }
 }
 
@@ -190,10 +190,10 @@ pub unsafe fn fetch<T: Atom>(call: &str, via: impl Via, source: *const T, pe: c_
 /// As [`fetch`].
 #[inline(always)]
 pub unsafe fn set<T: Atom>(call: &str, via: impl Via, dest: *mut T, value: T, pe: c_int) {
-    match via.reach(call, pe) {
+    match via.near(call, pe) {
         // SAFETY: `word_at` checked the word.
-        Reach::Near(pe) => unsafe { T::store(word_at(call, dest, pe), value) },
-        Reach::Far(pe) => calls::change(call, (pe, dest), AtomicOperation::Swap, value),
+        Some(pe) => unsafe { T::store(word_at(call, dest, pe), value) },
+        None => elsewhere::change(dest, value, pe, AtomicOperation::Swap, call, via),
     }
 }
 
@@ -203,12 +203,10 @@ pub unsafe fn set<T: Atom>(call: &str, via: impl Via, dest: *mut T, value: T, pe
 /// As [`fetch`].
 #[inline(always)]
 pub unsafe fn swap<T: Atom>(call: &str, via: impl Via, dest: *mut T, value: T, pe: c_int) -> T {
-    match via.reach(call, pe) {
+    match via.near(call, pe) {
         // SAFETY: `word_at` checked the word.
-        Reach::Near(pe) => unsafe { T::exchange(word_at(call, dest, pe), value) },
-        Reach::Far(pe) => {
-            calls::fetch(call, (pe, dest), AtomicOperation::Swap, Some((value, value)))
-        }
+        Some(pe) => unsafe { T::exchange(word_at(call, dest, pe), value) },
+        None => elsewhere::fetch(dest, value, pe, AtomicOperation::Swap, call, via),
     }
 }
 
@@ -225,12 +223,10 @@ pub unsafe fn compare_swap<T: Whole>(
     value: T,
     pe: c_int,
 ) -> T {
-    match via.reach(call, pe) {
+    match via.near(call, pe) {
         // SAFETY: `word_at` checked the word.
-        Reach::Near(pe) => unsafe { T::exchanged_if(word_at(call, dest, pe), cond, value) },
-        Reach::Far(pe) => {
-            calls::fetch(call, (pe, dest), AtomicOperation::CompareSwap, Some((value, cond)))
-        }
+        Some(pe) => unsafe { T::exchanged_if(word_at(call, dest, pe), cond, value) },
+        None => elsewhere::compare_swap(dest, cond, value, pe, call, via),
     }
 }
 
@@ -268,12 +264,10 @@ macro_rules! modifying {
             value: T,
             pe: c_int,
         ) -> T {
-            match via.reach(call, pe) {
+            match via.near(call, pe) {
                 // SAFETY: `word_at` checked the word.
-                Reach::Near(pe) => unsafe { T::$of_whole(word_at(call, dest, pe), value) },
-                Reach::Far(pe) => {
-                    calls::fetch(call, (pe, dest), AtomicOperation::$far, Some((value, value)))
-                }
+                Some(pe) => unsafe { T::$of_whole(word_at(call, dest, pe), value) },
+                None => elsewhere::fetch(dest, value, pe, AtomicOperation::$far, call, via),
             }
         }
 
@@ -289,12 +283,12 @@ macro_rules! modifying {
             value: T,
             pe: c_int,
         ) {
-            match via.reach(call, pe) {
-                Reach::Near(pe) => {
+            match via.near(call, pe) {
+                Some(pe) => {
                     // SAFETY: `word_at` checked the word.
                     unsafe { T::$of_whole(word_at(call, dest, pe), value) };
                 }
-                Reach::Far(pe) => calls::change(call, (pe, dest), AtomicOperation::$far, value),
+                None => elsewhere::change(dest, value, pe, AtomicOperation::$far, call, via),
             }
         }
     )*};
@@ -308,8 +302,8 @@ modifying! {
 }
 
 macro_rules! storing_its_result {
-    ($($name:ident, $does:ident: $bound:ident, ($($value:ident),*),
-       $far:ident ($operand:expr, $compare:expr);)*) => {$(
+    ($($name:ident, $does:ident, $of:ident: $bound:ident, ($($value:ident),*),
+       $far:ident ($($operand:expr),*) ($both:expr);)*) => {$(
         #[doc = concat!("As [`", stringify!($does), "`]; the former value is stored at `fetch`.")]
         ///
         /// # Safety
@@ -323,18 +317,17 @@ macro_rules! storing_its_result {
             $($value: T,)*
             pe: c_int,
         ) {
-            match via.reach(call, pe) {
-                Reach::Near(_) => {
-                    // SAFETY: the caller's promise.
-                    unsafe { fetch.write_unaligned($does(call, via, dest, $($value,)* pe)) };
-                }
-                Reach::Far(pe) => {
-                    let operands = Some(($operand, $compare));
-                    // SAFETY: the caller's promise.
-                    unsafe {
-                        calls::fetch_later(
-                            call, (pe, dest), AtomicOperation::$far, operands, fetch,
-                        );
+            // SAFETY: `word_at` checked the word; the caller promises the variable.
+            unsafe {
+                match via.near(call, pe) {
+                    Some(pe) => {
+                        let former = T::$of(word_at(call, dest, pe), $($operand),*);
+                        fetch.write_unaligned(former);
+                    }
+                    None => {
+                        let places = (fetch, dest.cast_const());
+                        let operation = AtomicOperation::$far;
+                        elsewhere::fetch_later(places, Some($both), pe, operation, call, via);
                     }
                 }
             }
@@ -343,13 +336,14 @@ macro_rules! storing_its_result {
 }
 
 storing_its_result! {
-    compare_swap_nbi, compare_swap: Whole, (cond, value), CompareSwap (value, cond);
-    swap_nbi, swap: Atom, (value), Swap (value, value);
-    fetch_inc_nbi, fetch_inc: Whole, (), FetchAdd (T::ONE, T::ONE);
-    fetch_add_nbi, fetch_add: Whole, (value), FetchAdd (value, value);
-    fetch_and_nbi, fetch_and: Whole, (value), And (value, value);
-    fetch_or_nbi, fetch_or: Whole, (value), Or (value, value);
-    fetch_xor_nbi, fetch_xor: Whole, (value), Xor (value, value);
+    compare_swap_nbi, compare_swap, exchanged_if: Whole, (cond, value),
+        CompareSwap (cond, value) ((value, cond));
+    swap_nbi, swap, exchange: Atom, (value), Swap (value) ((value, value));
+    fetch_inc_nbi, fetch_inc, plus: Whole, (), FetchAdd (T::ONE) ((T::ONE, T::ONE));
+    fetch_add_nbi, fetch_add, plus: Whole, (value), FetchAdd (value) ((value, value));
+    fetch_and_nbi, fetch_and, masked: Whole, (value), And (value) ((value, value));
+    fetch_or_nbi, fetch_or, joined: Whole, (value), Or (value) ((value, value));
+    fetch_xor_nbi, fetch_xor, flipped: Whole, (value), Xor (value) ((value, value));
 }
 
 /// As [`fetch()`]; the value is stored at `to`.
@@ -364,14 +358,14 @@ pub unsafe fn fetch_nbi<T: Atom>(
     source: *const T,
     pe: c_int,
 ) {
-    match via.reach(call, pe) {
-        Reach::Near(_) => {
-            // SAFETY: the caller's promise.
-            unsafe { to.write_unaligned(fetch(call, via, source, pe)) };
-        }
-        Reach::Far(pe) => {
-            // SAFETY: the caller's promise.
-            unsafe { calls::fetch_later(call, (pe, source), AtomicOperation::Read, None, to) };
+    // SAFETY: `word_at` checked the word; the caller promises the variable.
+    unsafe {
+        match via.near(call, pe) {
+            Some(pe) => to.write_unaligned(T::load(word_at(call, source, pe))),
+            None => {
+                let (places, operation) = ((to, source), AtomicOperation::Read);
+                elsewhere::fetch_later(places, None, pe, operation, call, via);
+            }
         }
     }
 }
@@ -392,14 +386,14 @@ pub unsafe fn signal_add(call: &str, via: impl Via, sig_addr: *mut u64, signal: 
 /// As [`fetch()`].
 #[inline(always)]
 pub unsafe fn signal_set(call: &str, via: impl Via, sig_addr: *mut u64, signal: u64, pe: c_int) {
-    match via.reach(call, pe) {
-        Reach::Near(pe) => {
+    match via.near(call, pe) {
+        Some(pe) => {
             let word = word_at(call, sig_addr.cast_const(), pe);
             // SAFETY: `word_at` checked the word. A release store suffices: what came before it in
             // this PE is seen by whoever sees the signal.
             unsafe { AtomicU64::from_ptr(word) }
                 .store(signal, std::sync::atomic::Ordering::Release);
         }
-        Reach::Far(pe) => calls::change(call, (pe, sig_addr), AtomicOperation::Swap, signal),
+        None => elsewhere::change(sig_addr, signal, pe, AtomicOperation::Swap, call, via),
     }
 }

@@ -103,29 +103,24 @@ fn no_context(call: &str, handle: ContextHandle) -> ! {
 
 impl Via for ContextHandle {
     #[inline(always)]
-    fn reach(self, call: &str, pe: c_int) -> Reach {
+    fn near(self, call: &str, pe: c_int) -> Option<usize> {
         let state = self.state(call);
         // A negative number becomes a large one.
         let number = pe.cast_unsigned() as usize;
-        if number < state.near.load(Relaxed) {
-            Reach::Near(state.pe(number))
-        } else {
-            look_up(call, self, state, pe)
-        }
+        (number < state.near.load(Relaxed)).then(|| state.pe(number))
     }
-}
 
-#[cold]
-#[inline(never)]
-fn look_up(call: &str, context: ContextHandle, state: &State, pe: c_int) -> Reach {
-    let (number, size) = (pe.cast_unsigned() as usize, state.size.load(Relaxed));
-    if size == 0 {
-        no_context(call, context);
+    fn reach(self, call: &str, pe: c_int) -> Reach {
+        let state = self.state(call);
+        let (number, size) = (pe.cast_unsigned() as usize, state.size.load(Relaxed));
+        if size == 0 {
+            no_context(call, self);
+        }
+        if number >= size {
+            space::no_such_pe(call, pe, size);
+        }
+        space::reach_of(state.pe(number))
     }
-    if number >= size {
-        space::no_such_pe(call, pe, size);
-    }
-    space::reach_of(state.pe(number))
 }
 
 /// All contexts that were ever made, but for the default one.

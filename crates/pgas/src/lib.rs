@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `space`, `control` | where the memory of each PE lies; the words by which PEs wait |
 //! | `far` | PEs of other hosts |
+//! | `elsewhere` | operations in a job across hosts, and wrong numbers of PEs |
 //! | `rma`, `amo`, `order` | copies; atomics; fence and quiet |
 //! | `wait`, `waiting` | waiting for a word; how a PE waits |
 //! | `team`, `context`, `via` | numbers of PEs |
@@ -32,6 +33,7 @@ pub mod amo;
 pub mod collective;
 pub mod context;
 pub mod control;
+mod elsewhere;
 pub mod far;
 pub mod fault;
 pub mod heap;

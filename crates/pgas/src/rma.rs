@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weft_fabric::{Atomic, Width};
 
 use crate::amo;
-use crate::far::calls;
+use crate::elsewhere;
 use crate::fault::{Fault, raise};
-use crate::space::{self, Reach};
+use crate::space;
 use crate::via::Via;
 
 /// Bytes of some elements. Too many to count are more than any memory has.
 #[inline(always)]
-const fn bytes_of<T>(elements: usize) -> usize {
+pub(crate) const fn bytes_of<T>(elements: usize) -> usize {
     elements.saturating_mul(size_of::<T>())
 }
 
@@ -85,19 +85,29 @@ unsafe fn put_when<T, const URGENT: bool>(
     pe: c_int,
 ) {
     let bytes = bytes_of::<T>(nelems);
-    let pe = match via.reach(call, pe) {
-        Reach::Near(pe) => pe,
-        Reach::Far(pe) => {
-            // SAFETY: the caller's promise.
-            return unsafe { calls::put(call, pe, dest.addr(), source.cast(), bytes, URGENT) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        match via.near(call, pe) {
+            Some(pe) => put_near::<T>(call, dest.addr(), source.cast(), bytes, pe),
+            None => {
+                elsewhere::put::<URGENT>(dest.addr(), source.cast(), bytes, pe, call, via);
+            }
         }
-    };
-    if nelems == 0 {
+    }
+}
+
+/// Copies bytes of elements to a PE of this host.
+///
+/// # Safety
+/// As [`put`].
+#[inline(always)]
+pub(crate) unsafe fn put_near<T>(call: &str, to: usize, from: *const u8, bytes: usize, pe: usize) {
+    if bytes == 0 {
         return;
     }
-    let to = space::remote(call, dest.addr(), bytes, pe);
+    let to = space::remote(call, to, bytes, pe);
     // SAFETY: `remote` checked the destination; the caller promises the source.
-    unsafe { copy::<T>(source.cast(), to, bytes) };
+    unsafe { copy::<T>(from, to, bytes) };
 }
 
 /// Copies elements from a PE.
@@ -146,19 +156,27 @@ unsafe fn get_when<T, const WAITS: bool>(
     pe: c_int,
 ) {
     let bytes = bytes_of::<T>(nelems);
-    let pe = match via.reach(call, pe) {
-        Reach::Near(pe) => pe,
-        Reach::Far(pe) => {
-            // SAFETY: the caller's promise.
-            return unsafe { calls::get(call, pe, source.addr(), dest.cast(), bytes, WAITS) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        match via.near(call, pe) {
+            Some(pe) => get_near::<T>(call, dest.cast(), source.addr(), bytes, pe),
+            None => elsewhere::get::<WAITS>(dest.cast(), source.addr(), bytes, pe, call, via),
         }
-    };
-    if nelems == 0 {
+    }
+}
+
+/// Copies bytes of elements from a PE of this host.
+///
+/// # Safety
+/// As [`get`].
+#[inline(always)]
+pub(crate) unsafe fn get_near<T>(call: &str, to: *mut u8, from: usize, bytes: usize, pe: usize) {
+    if bytes == 0 {
         return;
     }
-    let from = space::remote(call, source.addr(), bytes, pe);
+    let from = space::remote(call, from, bytes, pe);
     // SAFETY: `remote` checked the source; the caller promises the destination.
-    unsafe { copy::<T>(from, dest.cast(), bytes) };
+    unsafe { copy::<T>(from, to, bytes) };
 }
 
 /// Stores one element at a PE.
@@ -167,13 +185,9 @@ unsafe fn get_when<T, const WAITS: bool>(
 /// None beyond that of a symmetric address, which is checked.
 #[inline(always)]
 pub unsafe fn p<T: Copy>(call: &str, via: impl Via, dest: *mut T, value: T, pe: c_int) {
-    let pe = match via.reach(call, pe) {
-        Reach::Near(pe) => pe,
-        Reach::Far(pe) => {
-            let (to, from) = (dest.addr(), (&raw const value).cast());
-            // SAFETY: the value is here.
-            return unsafe { calls::put(call, pe, to, from, size_of::<T>(), true) };
-        }
+    let Some(pe) = via.near(call, pe) else {
+        // SAFETY: the caller's promise.
+        return unsafe { elsewhere::p(dest, value, pe, call, via) };
     };
     let to = space::remote(call, dest.addr(), size_of::<T>(), pe).cast::<T>();
     // SAFETY: `remote` checked that the bytes are there.
@@ -186,18 +200,15 @@ pub unsafe fn p<T: Copy>(call: &str, via: impl Via, dest: *mut T, value: T, pe: 
 /// None beyond that of a symmetric address, which is checked.
 #[inline(always)]
 pub unsafe fn g<T: Copy>(call: &str, via: impl Via, source: *const T, pe: c_int) -> T {
-    let pe = match via.reach(call, pe) {
-        Reach::Near(pe) => pe,
-        Reach::Far(pe) => {
-            let mut value = std::mem::MaybeUninit::<T>::uninit();
-            let (from, to) = (source.addr(), value.as_mut_ptr().cast());
-            // SAFETY: the variable has room, and is filled in when the call returns. Every type of
-            // the table is valid with any bits.
-            return unsafe {
-                calls::get(call, pe, from, to, size_of::<T>(), true);
-                value.assume_init()
-            };
-        }
+    let Some(pe) = via.near(call, pe) else {
+        let mut value = std::mem::MaybeUninit::<T>::uninit();
+        let (to, from) = (value.as_mut_ptr().cast(), source.addr());
+        // SAFETY: the variable has room, and is filled in when the call returns. Every type of
+        // the table is valid with any bits.
+        return unsafe {
+            elsewhere::get::<true>(to, from, size_of::<T>(), pe, call, via);
+            value.assume_init()
+        };
     };
     let from = space::remote(call, source.addr(), size_of::<T>(), pe).cast::<T>();
     // SAFETY: `remote` checked that the bytes are there. Every type of the table is valid with any
@@ -205,19 +216,33 @@ pub unsafe fn g<T: Copy>(call: &str, via: impl Via, source: *const T, pe: c_int)
     unsafe { from.read_unaligned() }
 }
 
+/// Blocks of a copy at strides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Blocks {
+    /// Elements of a block.
+    pub elements: usize,
+    /// Blocks.
+    pub count: usize,
+}
+
+impl Blocks {
+    #[inline(always)]
+    const fn is_empty(self) -> bool {
+        self.elements == 0 || self.count == 0
+    }
+}
+
 /// Where elements at a stride lie at a PE: the first and the last one are checked.
 #[inline(always)]
 fn strided<T>(
     call: &str,
-    symmetric: *const T,
-    stride: isize,
-    block: usize,
-    blocks: usize,
+    (symmetric, stride): (*const T, isize),
+    blocks: Blocks,
     pe: usize,
 ) -> *mut T {
-    let bytes = bytes_of::<T>(block);
+    let bytes = bytes_of::<T>(blocks.elements);
     let first = space::remote(call, symmetric.addr(), bytes, pe);
-    let span = stride.saturating_mul(isize::try_from(blocks - 1).unwrap_or(isize::MAX));
+    let span = stride.saturating_mul(isize::try_from(blocks.count - 1).unwrap_or(isize::MAX));
     let span = span.saturating_mul(const { size_of::<T>().cast_signed() });
     let last = symmetric.addr().saturating_add_signed(span);
     space::remote(call, last, bytes, pe);
@@ -230,13 +255,12 @@ fn strided<T>(
 /// Both must have all blocks.
 #[inline(always)]
 unsafe fn copy_blocks<T>(
-    (from, from_stride): (*const T, isize),
     (to, to_stride): (*mut T, isize),
-    block: usize,
-    blocks: usize,
+    (from, from_stride): (*const T, isize),
+    blocks: Blocks,
 ) {
-    let bytes = bytes_of::<T>(block);
-    for index in 0..blocks.cast_signed() {
+    let bytes = bytes_of::<T>(blocks.elements);
+    for index in 0..blocks.count.cast_signed() {
         let from = from.wrapping_offset(index.wrapping_mul(from_stride));
         let to = to.wrapping_offset(index.wrapping_mul(to_stride));
         // SAFETY: the caller's promise.
@@ -301,22 +325,35 @@ pub unsafe fn ibput<T>(
     nblocks: usize,
     pe: c_int,
 ) {
-    let pe = match via.reach(call, pe) {
-        _ if bsize == 0 || nblocks == 0 => return,
-        Reach::Near(pe) => pe,
-        Reach::Far(pe) => {
-            return far_blocks::<T>(nblocks, (dst, sst), |to, from, is_last| {
-                let (to, from) = (dest.wrapping_byte_offset(to), source.wrapping_byte_offset(from));
-                // SAFETY: the caller's promise.
-                unsafe {
-                    calls::put(call, pe, to.addr(), from.cast(), bytes_of::<T>(bsize), is_last)
-                };
-            });
+    let (to, from) = ((dest, dst), (source, sst));
+    let blocks = Blocks { elements: bsize, count: nblocks };
+    // SAFETY: the caller's promise.
+    unsafe {
+        match via.near(call, pe) {
+            Some(pe) => put_blocks_near(call, to, from, blocks, pe),
+            None => elsewhere::put_blocks(to, from, blocks, pe, call, via),
         }
-    };
-    let to = strided(call, dest.cast_const(), dst, bsize, nblocks, pe);
+    }
+}
+
+/// Copies blocks at a stride to a PE of this host.
+///
+/// # Safety
+/// As [`ibput`].
+#[inline(always)]
+pub(crate) unsafe fn put_blocks_near<T>(
+    call: &str,
+    to: (*mut T, isize),
+    from: (*const T, isize),
+    blocks: Blocks,
+    pe: usize,
+) {
+    if blocks.is_empty() {
+        return;
+    }
+    let start = strided(call, (to.0.cast_const(), to.1), blocks, pe);
     // SAFETY: `strided` checked the destination; the caller promises the source.
-    unsafe { copy_blocks((source, sst), (to, dst), bsize, nblocks) };
+    unsafe { copy_blocks((start, to.1), from, blocks) };
 }
 
 /// Copies blocks at a stride from a PE.
@@ -336,22 +373,35 @@ pub unsafe fn ibget<T>(
     nblocks: usize,
     pe: c_int,
 ) {
-    let pe = match via.reach(call, pe) {
-        _ if bsize == 0 || nblocks == 0 => return,
-        Reach::Near(pe) => pe,
-        Reach::Far(pe) => {
-            return far_blocks::<T>(nblocks, (dst, sst), |to, from, is_last| {
-                let (to, from) = (dest.wrapping_byte_offset(to), source.wrapping_byte_offset(from));
-                // SAFETY: the caller's promise.
-                unsafe {
-                    calls::get(call, pe, from.addr(), to.cast(), bytes_of::<T>(bsize), is_last)
-                };
-            });
+    let (to, from) = ((dest, dst), (source, sst));
+    let blocks = Blocks { elements: bsize, count: nblocks };
+    // SAFETY: the caller's promise.
+    unsafe {
+        match via.near(call, pe) {
+            Some(pe) => get_blocks_near(call, to, from, blocks, pe),
+            None => elsewhere::get_blocks(to, from, blocks, pe, call, via),
         }
-    };
-    let from = strided(call, source, sst, bsize, nblocks, pe);
+    }
+}
+
+/// Copies blocks at a stride from a PE of this host.
+///
+/// # Safety
+/// As [`ibget`].
+#[inline(always)]
+pub(crate) unsafe fn get_blocks_near<T>(
+    call: &str,
+    to: (*mut T, isize),
+    from: (*const T, isize),
+    blocks: Blocks,
+    pe: usize,
+) {
+    if blocks.is_empty() {
+        return;
+    }
+    let start = strided(call, from, blocks, pe);
     // SAFETY: `strided` checked the source; the caller promises the destination.
-    unsafe { copy_blocks((from.cast_const(), sst), (dest, dst), bsize, nblocks) };
+    unsafe { copy_blocks(to, (start.cast_const(), from.1), blocks) };
 }
 
 /// Copies elements to a PE, and then changes a signal there. Without elements the signal changes,
@@ -372,65 +422,61 @@ pub unsafe fn put_signal<T>(
     sig_op: c_int,
     pe: c_int,
 ) {
-    let change = match sig_op {
-        0 => Change::Set,
-        1 => Change::Add,
+    let signal = match sig_op {
+        0 => Signal::Set(signal),
+        1 => Signal::Add(signal),
         value => raise(call, &Fault::Constant { what: "signal operation", value }),
     };
-    let bytes = bytes_of::<T>(nelems);
-    let pe = match via.reach(call, pe) {
-        Reach::Near(pe) => pe,
-        Reach::Far(pe) => {
-            // SAFETY: the caller's promise.
-            unsafe { calls::put(call, pe, dest.addr(), source.cast(), bytes, false) };
-            return calls::signal_behind(call, pe, sig_addr.addr(), change.atomic(signal), bytes);
+    let (to, from, bytes) = (dest.addr(), source.cast(), bytes_of::<T>(nelems));
+    // SAFETY: the caller's promise.
+    unsafe {
+        match via.near(call, pe) {
+            Some(pe) => {
+                put_near::<T>(call, to, from, bytes, pe);
+                signal_near(call, signal, sig_addr, pe);
+            }
+            None => {
+                elsewhere::put_signal(to, (from, bytes), (signal, sig_addr), pe, call, via);
+            }
         }
-    };
-    if nelems > 0 {
-        let to = space::remote(call, dest.addr(), bytes, pe);
-        // SAFETY: `remote` checked the destination; the caller promises the source.
-        unsafe { copy::<T>(source.cast(), to, bytes) };
     }
-    let word = amo::word_at(call, sig_addr.cast_const(), pe);
+}
+
+/// Changes a signal of a PE of this host, behind what was put there.
+///
+/// # Safety
+/// None beyond that of a symmetric address, which is checked.
+#[inline(always)]
+pub(crate) unsafe fn signal_near(call: &str, signal: Signal, at: *mut u64, pe: usize) {
+    let word = amo::word_at(call, at.cast_const(), pe);
     // SAFETY: `word_at` checked the word. Both are behind the data, also where the processor
     // reorders stores.
     unsafe {
-        match change {
-            Change::Set => AtomicU64::from_ptr(word).store(signal, Ordering::Release),
-            Change::Add => drop(AtomicU64::from_ptr(word).fetch_add(signal, Ordering::SeqCst)),
+        match signal {
+            Signal::Set(value) => AtomicU64::from_ptr(word).store(value, Ordering::Release),
+            Signal::Add(value) => {
+                AtomicU64::from_ptr(word).fetch_add(value, Ordering::SeqCst);
+            }
         }
     }
 }
 
 /// How a signal changes.
-#[derive(Clone, Copy)]
-enum Change {
-    Set,
-    Add,
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Signal {
+    /// It is stored.
+    Set(u64),
+    /// It is added.
+    Add(u64),
 }
 
-impl Change {
-    fn atomic(self, signal: u64) -> Atomic {
+impl Signal {
+    /// The change as an atomic of a word.
+    pub fn atomic(self) -> Atomic {
         match self {
-            Self::Set => Atomic::write(Width::Bits64, signal),
-            Self::Add => Atomic::fetch_add(signal).without_result(),
+            Self::Set(value) => Atomic::write(Width::Bits64, value),
+            Self::Add(value) => Atomic::fetch_add(value).without_result(),
         }
-    }
-}
-
-/// Calls `copy` with the distances in bytes of the blocks of a copy at strides, and whether it is
-/// the last one.
-fn far_blocks<T>(
-    blocks: usize,
-    (dst, sst): (isize, isize),
-    mut copy: impl FnMut(isize, isize, bool),
-) {
-    let distance = |index: usize, stride: isize| {
-        let elements = index.cast_signed().wrapping_mul(stride);
-        elements.wrapping_mul(const { size_of::<T>().cast_signed() })
-    };
-    for index in 0..blocks {
-        copy(distance(index, dst), distance(index, sst), index + 1 == blocks);
     }
 }
 

@@ -237,17 +237,16 @@ pub fn checked_pe(call: &str, pe: c_int) -> usize {
     number
 }
 
-/// How the PE with a number of the world is reached.
+/// The PE with a number of the world, in a job on one host; nothing for a wrong number.
 #[inline(always)]
-pub fn reach(call: &str, pe: c_int) -> Reach {
+pub fn near(pe: c_int) -> Option<usize> {
     // A negative number becomes a large one.
     let number = pe.cast_unsigned() as usize;
-    if number < get(&SPACE.near) { Reach::Near(number) } else { look_up(call, pe) }
+    (number < get(&SPACE.near)).then_some(number)
 }
 
-#[cold]
-#[inline(never)]
-fn look_up(call: &str, pe: c_int) -> Reach {
+/// How the PE with a number of the world is reached.
+pub fn reach(call: &str, pe: c_int) -> Reach {
     reach_of(checked_pe(call, pe))
 }
 
@@ -259,7 +258,7 @@ pub fn reach_of(pe: usize) -> Reach {
 /// Where `bytes` at a symmetric address lie in the memory of each PE.
 pub(crate) fn place_of(call: &str, address: usize, bytes: usize) -> Place {
     if offset(address, bytes).is_none() {
-        not_symmetric(call, address, bytes);
+        not_symmetric(address, bytes, call);
     }
     let in_heap = address.wrapping_sub(get(&SPACE.own));
     if in_heap < get(&SPACE.heap_bytes) {
@@ -303,7 +302,7 @@ pub fn remote(call: &str, address: usize, bytes: usize, pe: usize) -> *mut u8 {
             let slot = get(&SPACE.base).wrapping_add(pe.wrapping_mul(get(&SPACE.stride)));
             pointer(slot.wrapping_add(offset))
         }
-        None => not_symmetric(call, address, bytes),
+        None => not_symmetric(address, bytes, call),
     }
 }
 
@@ -321,7 +320,7 @@ pub fn place(address: usize) -> Option<usize> {
 
 #[cold]
 #[inline(never)]
-fn not_symmetric(call: &str, address: usize, bytes: usize) -> ! {
+fn not_symmetric(address: usize, bytes: usize, call: &str) -> ! {
     expect_started(call);
     let end = get(&SPACE.base).wrapping_add(get(&SPACE.pes).wrapping_mul(get(&SPACE.stride)));
     let hint = if (get(&SPACE.base)..end).contains(&address) {

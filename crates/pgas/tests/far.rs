@@ -442,6 +442,8 @@ fn disturb(world: &SimWorld, round: usize, pes: &[Pe]) {
 fn run(seed: u64, seen: &Rc<RefCell<Seen>>) {
     let settings = Settings {
         ordered: seed % 4 < 2,
+        // Those that every transport carries, and those of libfabric's.
+        message_bytes_max: if (seed % 4).is_multiple_of(3) { 120 } else { 1280 },
         mailbox_depth: if seed.is_multiple_of(3) { 4 } else { 256 },
         cut_down_after_ns: None,
         operations_max: if seed.is_multiple_of(5) { 8 } else { 1024 },

@@ -19,7 +19,7 @@ use weft_fabric::{
 };
 use weft_wire::endpoint_control::{
     AskAllMembers, Attach, EndpointControl, Invitation, Invite, Join, Leave, Meet, MembersOf, Met,
-    Open, Part, Port, PortName, Recall, Reply, Secret, flags, status,
+    Open, Part, Port, PortName, Recall, Reply, Secret, flags, gone, status,
 };
 use weft_wire::versions::PACKETS;
 
@@ -79,6 +79,10 @@ pub(crate) enum News {
     Introduced(Introduction),
     /// The endpoint at this address, which had a pair with this secret, has ended.
     Ended(EndpointAddress, [u8; 16]),
+    /// No way leads to the peer at this address for now, or (`false`) one leads there again.
+    Apart(EndpointAddress, bool),
+    /// No way has led to the peer at this address for the promised silence.
+    Unreachable(EndpointAddress),
     /// The members of these groups have changed, by a bit for each.
     Groups(u64),
     /// A broker that was restarted wants to know the peers ([`Directory::recall`]).
@@ -465,6 +469,16 @@ impl Directory {
                 let with = EndpointAddress::new(NodeId(parted.node), Vpid(parted.peer));
                 self.news.push_back(News::Ended(with, parted.secret.0));
             }
+            EndpointControl::Held(held) if held.vpid == own => {
+                let peer = EndpointAddress::new(NodeId(held.node), Vpid(held.peer));
+                self.news.push_back(News::Apart(peer, held.is_held != 0));
+            }
+            EndpointControl::PeerGone(lost)
+                if lost.vpid == own && lost.reason == gone::UNREACHABLE =>
+            {
+                let peer = EndpointAddress::new(NodeId(lost.node), Vpid(lost.peer));
+                self.news.push_back(News::Unreachable(peer));
+            }
             EndpointControl::GroupsChanged(changed) if changed.vpid == own => {
                 self.news.push_back(News::Groups(changed.groups));
             }
@@ -585,7 +599,10 @@ fn refused(to: EndpointAddress, status: u16, first: u64) -> ConnectError {
             ConnectError::Exhausted { maximum: usize::try_from(first).unwrap_or(usize::MAX) }
         }
         status::AWAY => ConnectError::Broker {
-            reason: format!("node {} is not joined at present; try again later", to.node.0),
+            reason: format!(
+                "no way leads to node {} at present, or it is not joined; try again later",
+                to.node.0
+            ),
         },
         status::NO_PORT => ConnectError::Broker {
             reason: format!(

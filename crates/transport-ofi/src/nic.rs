@@ -1,8 +1,9 @@
 //! The network card that the state machine drives: the calls of a port, a clock and randomness.
 
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use weft_libfabric::{
     Error, Peer, Port, PortOptions, Refused, Registration, Report, Rights, Spot, Wanted,
 };
@@ -39,6 +40,12 @@ pub trait Nic: Send {
     /// The time since some moment. It does not go back.
     fn now(&self) -> Duration;
 
+    /// The same, some milliseconds late at most, where that takes less time to tell. The state
+    /// machine uses this one alone.
+    fn tick(&self) -> Duration {
+        self.now()
+    }
+
     /// A number that nobody can guess.
     fn random(&mut self) -> u64;
 
@@ -64,7 +71,6 @@ pub type Work = Box<dyn FnMut() -> bool + Send>;
 #[derive(Debug)]
 pub struct PortNic {
     port: Port,
-    start: Instant,
 }
 
 impl PortNic {
@@ -72,15 +78,19 @@ impl PortNic {
     ///
     /// # Errors
     /// [`Error`].
-    #[allow(clippy::disallowed_methods, reason = "it owns the clock of the state machine")]
     pub fn open(wanted: &Wanted) -> Result<Self, Error> {
         let options = PortOptions {
             message_bytes_max: crate::packet::PACKET_BYTES,
             receives_max: RECEIVES,
             sends_max: RECEIVES,
         };
-        Ok(Self { port: Port::of(wanted, options)?, start: Instant::now() })
+        Ok(Self { port: Port::of(wanted, options)? })
     }
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    // The time since the machine was started, which is never negative.
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
 /// Buffers for receiving that are asked for.
@@ -142,7 +152,11 @@ impl Nic for PortNic {
     }
 
     fn now(&self) -> Duration {
-        self.start.elapsed()
+        time_of(ClockId::Monotonic)
+    }
+
+    fn tick(&self) -> Duration {
+        time_of(ClockId::MonotonicCoarse)
     }
 
     fn random(&mut self) -> u64 {

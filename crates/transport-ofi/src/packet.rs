@@ -25,13 +25,18 @@ use weft_libfabric::Spot;
 
 /// Bytes of the head.
 pub const HEAD_BYTES: usize = 24;
-/// Bytes of the payload of a mailbox message (003 section 3.2.2), and of a short put, at most.
+/// Bytes of the payload of a mailbox message at most: with the heads of libfabric and TCP it is one
+/// packet of Ethernet. Those of 003 section 3.2.2 have 120.
+pub const MESSAGE_BYTES: usize = 1280;
+/// Bytes of a short put at most.
 pub const BODY_BYTES: usize = 120;
 /// Bytes in front of those of a short put: its number, its target, its signal, its notification and
 /// its length.
 const SHORT_HEAD_BYTES: usize = 7 * 8 + 1;
 /// Bytes of a packet at most.
-pub const PACKET_BYTES: usize = HEAD_BYTES + SHORT_HEAD_BYTES + BODY_BYTES;
+pub const PACKET_BYTES: usize = HEAD_BYTES + MESSAGE_BYTES;
+
+const _: () = assert!(SHORT_HEAD_BYTES + BODY_BYTES <= MESSAGE_BYTES, "each packet has room");
 
 /// Credits that a pair's end returns to the other, in the head of each packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -295,31 +300,20 @@ mod part {
     pub const ALL: u8 = 15;
 }
 
-/// The bytes of a packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Bytes {
-    bytes: [u8; PACKET_BYTES],
-    length: usize,
-}
+/// The bytes of a packet that is being written, behind those of others.
+struct Bytes<'a>(&'a mut Vec<u8>);
 
-impl Bytes {
-    /// The bytes.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-
+impl Bytes<'_> {
     fn put(&mut self, more: &[u8]) {
-        self.bytes[self.length..self.length + more.len()].copy_from_slice(more);
-        self.length += more.len();
+        self.0.extend_from_slice(more);
     }
 
     fn byte(&mut self, value: u8) {
-        self.put(&[value]);
+        self.0.push(value);
     }
 
-    fn payload(&mut self, bytes: &[u8]) {
-        assert!(bytes.len() <= BODY_BYTES, "{} bytes are not short", bytes.len());
+    fn payload(&mut self, bytes: &[u8], most: usize) {
+        assert!(bytes.len() <= most, "{} bytes are not short", bytes.len());
         self.put(bytes);
     }
 
@@ -385,9 +379,9 @@ impl<'a> Fields<'a> {
         Command::from_number(number).ok_or(meaningless("the command", number))
     }
 
-    /// All bytes that are left.
-    fn payload(&mut self) -> Result<&'a [u8], Malformed> {
-        if self.rest.len() > BODY_BYTES {
+    /// All bytes that are left, of which there are at most so many.
+    fn payload(&mut self, most: usize) -> Result<&'a [u8], Malformed> {
+        if self.rest.len() > most {
             return Err(Malformed::Length { kind: self.kind, length: self.whole });
         }
         Ok(std::mem::take(&mut self.rest))
@@ -406,13 +400,12 @@ fn meaningless(field: &'static str, value: u8) -> Malformed {
 }
 
 impl Packet<'_> {
-    /// The bytes of the packet.
+    /// Writes the packet behind the bytes that are there.
     ///
     /// # Panics
-    /// When the payload of a message or of a short put is longer than [`BODY_BYTES`].
-    #[must_use]
-    pub fn emit(&self) -> Bytes {
-        let mut out = Bytes { bytes: [0; PACKET_BYTES], length: 0 };
+    /// When the payload of a message or of a short put is longer than it may be.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let mut out = Bytes(out);
         let Self { label, credits, sequence, handled, body } = self;
         out.put(&label.number.to_le_bytes());
         out.put(&label.check.to_le_bytes());
@@ -448,7 +441,7 @@ impl Packet<'_> {
                     out.put(&half.to_le_bytes());
                 }
             }
-            Body::Message { payload, .. } => out.payload(payload),
+            Body::Message { payload, .. } => out.payload(payload, MESSAGE_BYTES),
             Body::Short(short) => emit_short(&mut out, short),
             Body::Told(told) => {
                 let Told { side, command, class, range: (key, offset, length), .. } = *told;
@@ -485,7 +478,6 @@ impl Packet<'_> {
             Body::Credit(_) | Body::Ping | Body::Never => {}
             Body::Farewell(reason) => out.byte(number_of(*reason)),
         }
-        out
     }
 }
 
@@ -509,7 +501,7 @@ impl<'a> Packet<'a> {
             kind::MESSAGE | kind::MULTICAST => {
                 let header = MessageHeader { tag, kind: more & 3 };
                 let group = if kind == kind::MULTICAST { Group::new(more >> 2) } else { None };
-                Body::Message { header, group, payload: fields.payload()? }
+                Body::Message { header, group, payload: fields.payload(MESSAGE_BYTES)? }
             }
             kind::GREETING => Body::Greeting(Greeting {
                 secret: fields.take()?,
@@ -566,7 +558,7 @@ fn parts_of(short: &Short<'_>) -> u8 {
     change | notify | if short.is_immediate { part::IMMEDIATE } else { 0 }
 }
 
-fn emit_short(out: &mut Bytes, short: &Short<'_>) {
+fn emit_short(out: &mut Bytes<'_>, short: &Short<'_>) {
     out.word(short.number);
     out.target(short.target);
     if let Some((offset, SignalChange::Set(value) | SignalChange::Add(value))) = short.signal {
@@ -579,7 +571,7 @@ fn emit_short(out: &mut Bytes, short: &Short<'_>) {
     }
     // Whoever cuts the packet changes no memory.
     out.byte(u8::try_from(short.bytes.len()).expect("few bytes"));
-    out.payload(short.bytes);
+    out.payload(short.bytes, BODY_BYTES);
 }
 
 fn parse_short<'a>(fields: &mut Fields<'a>, parts: u8, class: u8) -> Result<Short<'a>, Malformed> {
@@ -602,7 +594,7 @@ fn parse_short<'a>(fields: &mut Fields<'a>, parts: u8, class: u8) -> Result<Shor
     let notify =
         if has(part::NOTIFY) { Some((class, fields.word()?, fields.word()?)) } else { None };
     let length = fields.byte()?;
-    let bytes = fields.payload()?;
+    let bytes = fields.payload(BODY_BYTES)?;
     if bytes.len() != usize::from(length) {
         return Err(Malformed::Length { kind: fields.kind, length: fields.whole });
     }
@@ -610,7 +602,7 @@ fn parse_short<'a>(fields: &mut Fields<'a>, parts: u8, class: u8) -> Result<Shor
     Ok(Short { number, is_immediate, target, signal, notify, bytes })
 }
 
-fn emit_request(out: &mut Bytes, request: &Request) {
+fn emit_request(out: &mut Bytes<'_>, request: &Request) {
     match *request {
         Request::Resolve(key) => {
             out.byte(0);
@@ -698,7 +690,7 @@ fn parse_request(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
 }
 
 /// The errors that a target answers with. Whatever else went wrong there, its key serves nobody.
-fn emit_error(out: &mut Bytes, error: &OperationError) {
+fn emit_error(out: &mut Bytes<'_>, error: &OperationError) {
     let (number, command, words) = match *error {
         OperationError::AccessDenied { command } => (1, command as u8, [0; 3]),
         OperationError::OutOfBounds { offset, length, region } => (2, 0, [offset, length, region]),

@@ -157,9 +157,9 @@ impl<N: Nic> Station<N> {
         secret
     }
 
-    /// Handles the news of the directory. Returns the answer to the question `wanted`, if it is
-    /// among them.
-    fn take_news(&mut self, wanted: Option<u32>) -> Option<Result<Answer, OperationError>> {
+    /// Handles the news of the directory. Returns the value that the call ends with whose question
+    /// is `wanted`, if its answer is among them.
+    fn take_news(&mut self, wanted: Option<u32>) -> Option<Result<u64, OperationError>> {
         let mut found = None;
         let now = self.engine.nic().now();
         while let Some(news) = self.directory.as_mut().and_then(|directory| directory.next(now)) {
@@ -167,7 +167,7 @@ impl<N: Nic> Station<N> {
                 News::Answer(number, result) => {
                     let Some(asked) = self.asked.remove(&number) else { continue };
                     if Some(number) == wanted {
-                        found = Some(result);
+                        found = Some(result.and_then(|answer| self.value_of(answer)));
                     } else {
                         self.answered(asked, result);
                     }
@@ -177,6 +177,8 @@ impl<N: Nic> Station<N> {
                     let _ = self.engine.introduce(&introduction);
                 }
                 News::Ended(address, secret) => self.engine.peer_ended(address, secret),
+                News::Apart(address, is_apart) => self.engine.set_apart(address, is_apart),
+                News::Unreachable(address) => self.engine.peer_unreachable(address),
                 News::Groups(bits) => self.groups_changed(bits),
                 News::Recall => {
                     let pairs: Vec<Known> = self.engine.living_pairs().collect();
@@ -248,7 +250,7 @@ impl<N: Nic> Station<N> {
         let number = self.ask(question, Asked::Call(context));
         let number = number.map_err(|reason| OperationError::Broker { reason })?;
         match self.take_news(Some(number)) {
-            Some(result) => Ok(Issued::Done(result.and_then(|answer| self.value_of(answer))?)),
+            Some(result) => Ok(Issued::Done(result?)),
             None => {
                 self.engine.controls_open += 1;
                 Ok(Issued::Pending)
@@ -328,7 +330,7 @@ impl<N: Nic> Station<N> {
         (header, parts): (MessageHeader, &[&[u8]]),
         others: impl FnOnce() -> Result<usize, SendError>,
     ) -> Result<usize, SendError> {
-        self.engine.gather(header, parts)?;
+        self.engine.check_message(header, parts)?;
         self.take_news(None);
         if let Entry::Vacant(vacant) = self.groups.entry(group) {
             vacant.insert(Members::default());

@@ -20,7 +20,7 @@ use crate::endpoint::OfiEndpoint;
 use crate::engine::Engine;
 use crate::nic::ThreadHolds;
 use crate::nic::{Nic, PortNic};
-use crate::packet::BODY_BYTES;
+use crate::packet::MESSAGE_BYTES;
 use crate::shared::{Serving, Shared, counter, ring};
 use crate::station::Station;
 
@@ -56,6 +56,23 @@ impl Ports {
         let first = offers.iter().map(Offer::provider).find(|name| name != "shm");
         let provider = first.ok_or_else(|| Error::NoOffer("provider between hosts".to_owned()))?;
         Ok(Self { wanted: Wanted { provider: Some(provider), ..wanted } })
+    }
+
+    /// The same for an owner that polls ([`OfiTransport::driven_by_owner`]). Of the two providers
+    /// over TCP it takes `net`, if it is there: a message takes two system calls there, and five
+    /// over `tcp;ofi_rxm`. But `net` lets nobody sleep on its descriptor.
+    ///
+    /// # Errors
+    /// As [`Ports::between_hosts`].
+    pub fn for_polling(wanted: Wanted) -> Result<Self, Error> {
+        let is_named = wanted.provider.is_some();
+        let ports = Self::between_hosts(wanted)?;
+        if is_named || ports.wanted.provider.as_deref() != Some("tcp;ofi_rxm") {
+            return Ok(ports);
+        }
+        let offers = Library::load()?.offers(&Wanted { provider: None, ..ports.wanted.clone() })?;
+        let provider = offers.iter().map(Offer::provider).find(|name| name == "net");
+        Ok(Self { wanted: Wanted { provider: provider.or(ports.wanted.provider), ..ports.wanted } })
     }
 }
 
@@ -122,7 +139,7 @@ impl<C: Cards> OfiTransport<C> {
     #[must_use]
     pub fn new(cards: C, broker: Arc<dyn Connector>, parameters: Parameters) -> Self {
         let capabilities = Capabilities {
-            message_bytes_max: BODY_BYTES,
+            message_bytes_max: MESSAGE_BYTES,
             keys_max: 4096,
             progress: Progress::Auto,
             descriptor: true,

@@ -3,6 +3,9 @@
 //! prefix of those that were sent, an ordered put is there when the message behind it is, each
 //! operation ends once, and sums are exact as far as nobody died amid an addition.
 //!
+//! The same holds where the endpoints are on nodes of a lab, whose links are cut and mended
+//! meanwhile.
+//!
 //! `WEFT_SEEDS=FROM-TO` runs others than the few of the test suite. Of these, 141 found a farewell
 //! that came before the last write.
 
@@ -12,7 +15,7 @@ use std::sync::Arc;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use weft_broker::local::LocalBroker;
-use weft_broker::{Limits, no_bells};
+use weft_broker::{Cuts, Limits, Site, no_bells};
 use weft_fabric::{
     Access, Atomic, Audience, Blocking, Endpoint, EndpointAddress, EndpointOptions, Event, Issued,
     LocalRange, MessageHeader, NodeId, Notify, Operation, OperationError, PATIENCE, Peer, Region,
@@ -37,6 +40,19 @@ const MARKS: u64 = 8192;
 const COUNTS: u64 = 32_768;
 /// Turns in which everything has to end.
 const TURNS_MAX: usize = 60_000;
+
+/// The links of the lab.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Links {
+    Whole,
+    /// Some are cut now and then.
+    Cut,
+}
+
+/// The node of a station.
+fn site(station: usize) -> Site {
+    Site(u16::try_from(station).expect("a few stations"))
+}
 
 /// The key and the memory of an endpoint, which outlives it.
 struct Ground {
@@ -65,7 +81,11 @@ struct Station {
 
 struct World {
     net: SeededNet,
-    transport: OfiTransport<SeededNet>,
+    broker: LocalBroker,
+    /// A transport for each station, at a node of its own.
+    transports: Vec<OfiTransport<SeededNet>>,
+    /// Decides the cuts, if there are any.
+    cuts: Option<SmallRng>,
     random: SmallRng,
     stations: Vec<Station>,
     grounds: Vec<Ground>,
@@ -79,18 +99,25 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, links: Links) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
         let receives = [64, 256, 1024][random.random_range(0..3)].max(160);
         let net = SeededNet::new(Settings { seed, receives, busy: random.random_range(0..6) });
         let (limits, policy) = (Limits::default(), ServicePolicy::default());
-        let directory = LocalBroker::new(NodeId::LOCAL, limits, policy, no_bells);
+        let broker = LocalBroker::new(NodeId::LOCAL, limits, policy, no_bells);
         let parameters = Parameters { spins: 0, yields: 0, ..Parameters::default() };
-        let transport = OfiTransport::new(net.clone(), Arc::new(directory), parameters);
+        let transports = (0..STATIONS).map(|number| {
+            let broker = Arc::new(broker.at(site(number)));
+            OfiTransport::new(net.clone(), broker, parameters)
+        });
+        let transports = transports.collect();
+        let cuts = (links == Links::Cut).then(|| SmallRng::seed_from_u64(!seed));
         let (stations, grounds) = (Vec::new(), Vec::new());
         let mut world = Self {
             net,
-            transport,
+            broker,
+            transports,
+            cuts,
             random,
             stations,
             grounds,
@@ -99,15 +126,15 @@ impl World {
             good: BTreeSet::new(),
             missing: Vec::new(),
         };
-        for _ in 0..STATIONS {
-            let station = world.open();
+        for number in 0..STATIONS {
+            let station = world.open(number);
             world.stations.push(station);
         }
         world
     }
 
-    fn open(&mut self) -> Station {
-        let mut endpoint = self.transport.open(&EndpointOptions::default()).expect("room");
+    fn open(&mut self, number: usize) -> Station {
+        let mut endpoint = self.transports[number].open(&EndpointOptions::default()).expect("room");
         let region = endpoint.register(REGION_BYTES).expect("memory");
         let whole = LocalRange::whole(&region);
         let key = endpoint.grant_within(whole, Audience::Partition, Access::all(), PATIENCE);
@@ -123,6 +150,21 @@ impl World {
             pending: BTreeMap::new(),
             down: Vec::new(),
         }
+    }
+
+    /// Cuts some nodes off from each other now and then, or mends all.
+    fn change_links(&mut self) {
+        let Some(cuts) = &mut self.cuts else { return };
+        if cuts.random_bool(0.2) {
+            let pairs = (0..STATIONS).flat_map(|one| (0..one).map(move |other| (one, other)));
+            let share = [0.0, 0.3, 0.8][cuts.random_range(0..3)];
+            let cut = pairs.filter(|_| cuts.random_bool(share));
+            self.broker.set_cuts(cut.map(|(one, other)| (site(one), site(other))).collect());
+        }
+    }
+
+    fn mend_links(&mut self) {
+        self.broker.set_cuts(Cuts::default());
     }
 
     fn context(&mut self) -> u64 {
@@ -289,7 +331,7 @@ impl World {
     /// An endpoint closes, and another takes its place.
     fn close(&mut self) {
         let number = self.random.random_range(0..STATIONS);
-        let station = self.open();
+        let station = self.open(number);
         let former = std::mem::replace(&mut self.stations[number], station);
         for adds_to in former.pending.values().flatten() {
             self.grounds[*adds_to].uncertain += 1;
@@ -299,6 +341,8 @@ impl World {
     /// A key is revoked, and the memory granted by another.
     fn grant_anew(&mut self) {
         let number = self.random.random_range(0..STATIONS);
+        // A peer that is cut off would hold the key for longer than a revocation waits.
+        self.mend_links();
         let Station { endpoint, ground, .. } = &mut self.stations[number];
         let ground = &mut self.grounds[*ground];
         let revoked = endpoint.revoke_within(ground.key, PATIENCE);
@@ -383,6 +427,7 @@ impl World {
 
     /// Everything ends, and the sums are right.
     fn end(mut self) {
+        self.mend_links();
         let mut turns = 0;
         while self.stations.iter().any(|station| !station.pending.is_empty()) {
             let _ = self.turn(1);
@@ -400,23 +445,33 @@ impl World {
     }
 }
 
-fn run(seed: u64) {
-    let mut world = World::new(seed);
+fn run(seed: u64, links: Links) {
+    let mut world = World::new(seed, links);
     for _ in 0..STEPS {
         world.step();
+        world.change_links();
     }
     world.end();
 }
 
 #[test]
 fn whatever_happens_the_promises_hold() {
+    run_seeds(Links::Whole);
+}
+
+#[test]
+fn whatever_happens_between_nodes_of_a_lab_the_promises_hold() {
+    run_seeds(Links::Cut);
+}
+
+fn run_seeds(links: Links) {
     let wanted = std::env::var("WEFT_SEEDS").unwrap_or_else(|_| "1-8,141".to_owned());
     for range in wanted.split(',') {
         let (from, to) = range.split_once('-').unwrap_or((range, range));
         let [from, to] = [from, to].map(|text| text.parse::<u64>().expect("a number"));
         for seed in from..=to {
             println!("seed {seed}");
-            run(seed);
+            run(seed, links);
         }
     }
 }

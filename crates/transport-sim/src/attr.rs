@@ -49,6 +49,8 @@ pub struct Settings {
     pub detection_ns: u64,
     /// The time from a cut until both sides report each other down; `None` never reports it.
     pub cut_down_after_ns: Option<u64>,
+    /// Bytes of a message at most; default 120, which is the minimum.
+    pub message_bytes_max: usize,
     /// Messages of one sender that may wait in one mailbox; default 256, minimum 1.
     pub mailbox_depth: usize,
     /// Notifications of one sender that may wait at one endpoint; default 256, minimum 1.
@@ -88,6 +90,7 @@ impl Default for Settings {
             rails: vec!["rail0".to_owned()],
             detection_ns: 10_000,
             cut_down_after_ns: Some(100_000_000),
+            message_bytes_max: limits.message_bytes_max,
             mailbox_depth: limits.mailbox_depth,
             notification_depth: 256,
             operations_max: limits.operations_max,
@@ -117,6 +120,7 @@ impl Settings {
     pub fn capabilities(&self) -> Capabilities {
         Capabilities {
             vpids: self.endpoints_max,
+            message_bytes_max: self.message_bytes_max,
             mailbox_depth: self.mailbox_depth,
             operations_max: self.operations_max,
             peers_max: self.peers_max,

@@ -7,6 +7,13 @@ use crate::slots::Place;
 
 /// Completions that are read by one call.
 const BATCH: usize = 32;
+const NOTHING: CqEntry = CqEntry {
+    context: std::ptr::null_mut(),
+    flags: 0,
+    length: 0,
+    buffer: std::ptr::null_mut(),
+    data: 0,
+};
 
 impl Port {
     /// Posts a buffer for receiving. It takes one message: a long one of a hostile peer fills no
@@ -33,6 +40,17 @@ impl Port {
         Ok(())
     }
 
+    /// Posts the buffers that were kept back.
+    fn post_all(&mut self) -> Result<(), Error> {
+        if self.unposted.is_empty() {
+            return Ok(());
+        }
+        for (place, buffer) in std::mem::take(&mut self.unposted) {
+            self.post(place, buffer)?;
+        }
+        Ok(())
+    }
+
     /// Makes progress, and tells of what happened: up to `budget` completions. Returns their
     /// number.
     ///
@@ -44,17 +62,12 @@ impl Port {
         budget: usize,
         sink: &mut dyn FnMut(Report<'_>),
     ) -> Result<usize, Error> {
-        const NOTHING: CqEntry = CqEntry {
-            context: std::ptr::null_mut(),
-            flags: 0,
-            length: 0,
-            buffer: std::ptr::null_mut(),
-            data: 0,
-        };
-        for (place, buffer) in std::mem::take(&mut self.unposted) {
-            self.post(place, buffer)?;
+        if self.unposted.len() > self.buffers.spare {
+            self.post_all()?;
         }
-        let mut entries = [NOTHING; BATCH];
+        // Clearing room for them would cost each look.
+        let mut entries = std::mem::take(&mut self.read);
+        entries.resize(BATCH, NOTHING);
         let mut told = 0;
         while told < budget {
             let cq = self.objects.cq.as_ptr();
@@ -83,7 +96,9 @@ impl Port {
                 }
             }
         }
+        self.read = entries;
         if told == 0 {
+            self.post_all()?;
             self.graveyard.look(1);
         }
         Ok(told)
@@ -98,7 +113,12 @@ impl Port {
                 let length = entry.length.min(self.buffers.bytes);
                 let message = &mut self.message[..length];
                 self.buffers.memory.segment().read(buffer * self.buffers.bytes, message);
-                self.post(place, buffer)?;
+                // An answer to the message goes first.
+                if self.unposted.len() < self.buffers.spare {
+                    self.unposted.push((place, buffer));
+                } else {
+                    self.post(place, buffer)?;
+                }
                 sink(Report::Message(&self.message[..length]));
             }
             Some(Kept::Send { .. } | Kept::Access { .. }) => match self.slots.take(place) {

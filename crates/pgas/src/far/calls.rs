@@ -78,13 +78,15 @@ fn bits<T: Atom>(word: T) -> u64 {
 }
 
 /// The word with some bits.
-fn word<T: Atom>(bits: u64) -> T {
+pub(crate) fn word<T: Atom>(bits: u64) -> T {
     let bits = bits.to_le_bytes();
     // SAFETY: words have 4 or 8 bytes, and are valid with any bits.
     unsafe { bits.as_ptr().cast::<T>().read_unaligned() }
 }
 
-fn atomic<T: Atom>(operation: AtomicOperation, operands: Option<(T, T)>) -> Atomic {
+/// An atomic of the width of a type, by an operand and, for a comparison, the value to compare
+/// with.
+pub(crate) fn atomic<T: Atom>(operation: AtomicOperation, operands: Option<(T, T)>) -> Atomic {
     let width = if size_of::<T>() == 4 { Width::Bits32 } else { Width::Bits64 };
     let (operand, compare) = operands.map_or((0, 0), |(one, other)| (bits(one), bits(other)));
     let compare = if operation == AtomicOperation::CompareSwap { compare } else { 0 };

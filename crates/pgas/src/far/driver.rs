@@ -15,7 +15,7 @@ use weft_fabric::{
     Operation, OperationError, Peer, RemoteKey, SendError, Source, Target,
 };
 
-use super::entry::{Breach, Entry, Place, Segment};
+use super::entry::{Breach, Entry, MESSAGE_BYTES, MESSAGE_BYTES_MAX, Place, Segment};
 use super::link::Standing;
 use super::machine::{Answer, Goes, Machine, Memory, Refused};
 
@@ -126,9 +126,11 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
     pub fn new(endpoint: E, memory: M, far: Vec<Option<Far>>, landing: E::Region) -> Self {
         let of = |(pe, far): (usize, &Option<Far>)| far.map(|far| (far.peer, pe));
         let pes = far.iter().enumerate().filter_map(of).collect();
+        let carried = endpoint.capabilities().message_bytes_max;
+        let message_bytes = carried.clamp(MESSAGE_BYTES, MESSAGE_BYTES_MAX);
         Self {
             endpoint,
-            machine: Machine::new(far.len(), memory),
+            machine: Machine::new(far.len(), memory, message_bytes),
             far,
             pes,
             landing,

@@ -11,11 +11,13 @@
 use thiserror::Error;
 use weft_fabric::{Atomic, AtomicOperation, Width};
 
-/// Bytes of a message at most: those that every transport carries.
+/// Bytes of a message that every transport carries.
 pub const MESSAGE_BYTES: usize = 120;
+/// Bytes of a message at most, where the transport carries more.
+pub const MESSAGE_BYTES_MAX: usize = 4096;
 /// Bytes of the word at the begin of an entry.
 const HEAD_BYTES: usize = 8;
-/// Bytes that an entry carries at most.
+/// Bytes that an entry carries at most: it fits into a message of each transport.
 pub const DATA_BYTES: usize = MESSAGE_BYTES - HEAD_BYTES;
 
 const WHERE_BITS: u32 = 48;

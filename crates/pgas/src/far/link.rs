@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::entry::{Breach, Entry, MESSAGE_BYTES};
+use super::entry::{Breach, Entry};
 
 /// Full messages that may wait for the peer. With more, the program waits.
 pub const QUEUE_MAX: usize = 64;
@@ -69,6 +69,8 @@ impl Progress {
 pub struct Link {
     /// Whether it is there.
     pub standing: Standing,
+    /// Bytes of a message at most.
+    message_bytes: usize,
     /// The message that is being filled.
     filling: Message,
     /// It may leave before it is full.
@@ -93,11 +95,12 @@ pub struct Link {
 }
 
 impl Link {
-    /// A way without anything on it.
+    /// A way without anything on it, whose messages have up to so many bytes.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(message_bytes: usize) -> Self {
         Self {
             standing: Standing::Up,
+            message_bytes,
             filling: Message::default(),
             is_urgent: false,
             waiting: VecDeque::new(),
@@ -132,8 +135,8 @@ impl Link {
 
     /// Adds an entry behind all others.
     pub fn push(&mut self, entry: &Entry<'_>) {
-        if self.filling.bytes.len() + entry.length() > MESSAGE_BYTES {
-            let bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(MESSAGE_BYTES));
+        if self.filling.bytes.len() + entry.length() > self.message_bytes {
+            let bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(self.message_bytes));
             let full = std::mem::replace(&mut self.filling, Message { bytes, answers: 0 });
             self.waiting.push_back(full);
             self.is_urgent = false;
@@ -193,19 +196,13 @@ impl Link {
 
     /// The peer is not reached any more: nothing is sent or waited for.
     pub fn end(&mut self) {
-        *self = Self { standing: Standing::Down, ..Self::new() };
-    }
-}
-
-impl Default for Link {
-    fn default() -> Self {
-        Self::new()
+        *self = Self { standing: Standing::Down, ..Self::new(self.message_bytes) };
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::{Entries, Place, Segment};
+    use super::super::entry::{Entries, MESSAGE_BYTES, Place, Segment};
     use super::*;
 
     fn put(link: &mut Link, offset: u64) {
@@ -223,7 +220,7 @@ mod tests {
 
     #[test]
     fn small_puts_are_gathered_and_leave_when_full_or_urgent() {
-        let mut link = Link::new();
+        let mut link = Link::new(MESSAGE_BYTES);
         for offset in 0..7 {
             put(&mut link, offset);
         }
@@ -244,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_and_a_peer_that_asks_too_much_are_told() {
-        let mut link = Link::new();
+        let mut link = Link::new(MESSAGE_BYTES);
         while link.has_room() {
             put(&mut link, 0);
         }

@@ -132,12 +132,13 @@ pub struct Machine<M> {
 }
 
 impl<M: Memory> Machine<M> {
-    /// A PE of a job of so many.
+    /// A PE of a job of so many. Its messages have up to so many bytes, at least
+    /// [`MESSAGE_BYTES`](super::entry::MESSAGE_BYTES).
     #[must_use]
-    pub fn new(pes: usize, memory: M) -> Self {
+    pub fn new(pes: usize, memory: M, message_bytes: usize) -> Self {
         Self {
             memory,
-            links: (0..pes).map(|_| Link::new()).collect(),
+            links: (0..pes).map(|_| Link::new(message_bytes)).collect(),
             questions: Vec::new(),
             free: Vec::new(),
             dirty: BTreeSet::new(),

@@ -91,6 +91,25 @@ unsafe fn change<T: Whole>(word: *mut T, operation: AtomicOperation, operand: T,
     }
 }
 
+/// Changes a word of the width of an atomic, and gives its former value.
+///
+/// # Safety
+/// The word must be mapped and aligned.
+pub(crate) unsafe fn changed(word: *mut u8, atomic: Atomic) -> u64 {
+    let Atomic { operation, operand, compare, .. } = atomic;
+    match atomic.width {
+        // SAFETY: the caller's promise.
+        Width::Bits64 => unsafe { change(word.cast::<u64>(), operation, operand, compare) },
+        Width::Bits32 => {
+            // The upper halves are zero by the rules, and are not looked at.
+            let half = |word: u64| u32::try_from(word & 0xffff_ffff).unwrap_or(0);
+            let (operand, compare) = (half(operand), half(compare));
+            // SAFETY: the caller's promise.
+            unsafe { change(word.cast::<u32>(), operation, operand, compare) }.into()
+        }
+    }
+}
+
 impl Memory for Own {
     fn write(&mut self, place: Place, bytes: &[u8]) -> Result<(), Breach> {
         let to = find(place, bytes.len())?;
@@ -118,20 +137,8 @@ impl Memory for Own {
         if !word.addr().is_multiple_of(bytes) {
             return Err(outside(place, bytes));
         }
-        let Atomic { operation, operand, compare, .. } = atomic;
-        Ok(match atomic.width {
-            Width::Bits64 => {
-                // SAFETY: `find` checked the word, and it is aligned.
-                unsafe { change(word.cast::<u64>(), operation, operand, compare) }
-            }
-            Width::Bits32 => {
-                // The upper halves are zero by the rules, and are not looked at.
-                let half = |word: u64| u32::try_from(word & 0xffff_ffff).unwrap_or(0);
-                let (operand, compare) = (half(operand), half(compare));
-                // SAFETY: as above.
-                unsafe { change(word.cast::<u32>(), operation, operand, compare) }.into()
-            }
-        })
+        // SAFETY: `find` checked the word, and it is aligned.
+        Ok(unsafe { changed(word, atomic) })
     }
 
     fn show(&mut self, of: usize, offset: usize, bytes: &[u8]) -> Result<(), Breach> {

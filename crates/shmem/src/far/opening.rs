@@ -103,8 +103,9 @@ pub fn open(
     let limits = EndpointLimits { peers: Some(peers), ..EndpointLimits::default() };
     // Threads of the transport and of the provider.
     let mut endpoint = without_signals(|| {
-        let ports = Ports::between_hosts(wanted).map_err(|error| text(&error))?;
-        let transport = OfiTransport::new(ports, broker, Parameters::default());
+        let ports = Ports::for_polling(wanted).map_err(|error| text(&error))?;
+        // The library has a thread that polls.
+        let transport = OfiTransport::new(ports, broker, Parameters::default()).driven_by_owner();
         let options = EndpointOptions { limits, ..EndpointOptions::default() };
         transport.open(&options).map_err(|error| text(&error))
     })?;

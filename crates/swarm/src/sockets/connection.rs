@@ -321,6 +321,10 @@ impl<E: Endpoint> Connection<E> {
         } else {
             self.pipes[1 - number].borrow().has_bytes(u64::MAX)
         };
+        if self.is_killed(number) {
+            // It died in the middle of this call, and closes nothing any more.
+            return;
+        }
         host.gone.set(if unread || abort { Gone::Abruptly } else { Gone::Orderly });
         if host.has_lane() {
             let how = if unread || abort { closed::RESET } else { closed::ORDERLY };
@@ -330,7 +334,7 @@ impl<E: Endpoint> Connection<E> {
             // With bytes unread the kernel would send a reset instead of an end.
             receiving.drain_all();
         }
-        if host.gone.get() == Gone::Killed {
+        if self.is_killed(number) {
             return;
         }
         self.decline(number);

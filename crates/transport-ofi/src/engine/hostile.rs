@@ -120,8 +120,9 @@ impl Scene {
             self.sequence += 1;
         }
         let (label, sequence, handled) = (self.label, self.sequence, self.handled);
-        let bytes = Packet { label, credits, sequence, handled, body }.emit();
-        self.nic.send(self.to, bytes.as_slice()).expect("the network has room");
+        let mut bytes = Vec::new();
+        Packet { label, credits, sequence, handled, body }.emit(&mut bytes);
+        self.nic.send(self.to, &bytes).expect("the network has room");
     }
 
     fn greet(&mut self) {
@@ -241,6 +242,27 @@ fn more_packets_than_there_is_room_for_are_misbehaviour() {
     for _ in 0..scene.room * 2 {
         scene.net.step();
     }
+    scene.ends_misbehaved();
+}
+
+#[test]
+fn a_peer_to_which_no_way_leads_can_make_this_end_keep_so_much_and_no_more() {
+    let mut scene = Scene::new();
+    scene.greet();
+    let address = EndpointAddress::new(NodeId::LOCAL, Vpid(2));
+    scene.victim.set_apart(address, true);
+    let most = {
+        let receiving = &scene.victim.pair(Peer(scene.peer)).expect("alive").receiving;
+        receiving.packets_max + receiving.responses_max + super::pair::SPARE
+    };
+    for _ in 0..most {
+        scene.say(Body::Ping);
+        // Few steps: the time of a silence may not pass.
+        while scene.net.step() {}
+        scene.victim.progress();
+    }
+    assert!(scene.victim.check_peer(Peer(scene.peer)).is_ok());
+    scene.say(Body::Ping);
     scene.ends_misbehaved();
 }
 

@@ -23,6 +23,7 @@ use crate::nic::Nic;
 use crate::packet::{Body, Greeting, PACKET_BYTES, Packet};
 use crate::region::Ended;
 
+mod apart;
 mod bounce;
 mod events;
 #[cfg(test)]
@@ -111,6 +112,12 @@ pub(crate) struct Engine<N> {
     busy: BTreeSet<u32>,
     /// Reports of the card that are not handled.
     arrived: Vec<Arrived>,
+    /// The bytes of the packets among them.
+    arrived_bytes: Vec<u8>,
+    /// The packet that is handed to the card.
+    leaving: Vec<u8>,
+    /// The payload of the message that the program sends.
+    payload: Vec<u8>,
     next_look: Duration,
     /// Packets that were dropped: of no pair, or malformed.
     dropped: u64,
@@ -149,7 +156,8 @@ enum Slot {
 /// A report of the card.
 #[derive(Debug)]
 enum Arrived {
-    Packet([u8; PACKET_BYTES], usize),
+    /// A packet, at this place among the bytes of all.
+    Packet(std::ops::Range<usize>),
     Done(u64),
     Failed(u64, Error),
     Unreachable(NicPeer),
@@ -196,6 +204,9 @@ impl<N: Nic> Engine<N> {
             lost: Vec::new(),
             busy: BTreeSet::new(),
             arrived: Vec::new(),
+            arrived_bytes: Vec::new(),
+            leaving: Vec::with_capacity(PACKET_BYTES),
+            payload: Vec::new(),
             next_look: Duration::ZERO,
             dropped: 0,
             seen: Duration::ZERO,
@@ -260,35 +271,40 @@ impl<N: Nic> Engine<N> {
                 break;
             }
         }
-        let now = self.nic.now();
-        self.seen = now;
+        let now = self.seen;
         if now >= self.next_look {
             self.next_look = now + LOOK_EVERY;
             self.look_at_pairs(now);
             self.look_at_revocations(now);
             self.look_at_unanswered();
+            self.close_regions();
         }
-        self.close_regions();
         self.send_all();
     }
 
     /// Handles a batch of reports. False if there may be no more.
     fn take_reports(&mut self) -> bool {
         if self.broken.is_some() {
+            self.seen = self.nic.tick();
             return false;
         }
         let mut arrived = std::mem::take(&mut self.arrived);
-        let polled = self.nic.poll(BATCH, &mut |report| arrived.push(arrived_of(report)));
+        let mut bytes = std::mem::take(&mut self.arrived_bytes);
+        let polled =
+            self.nic.poll(BATCH, &mut |report| arrived.push(arrived_of(report, &mut bytes)));
+        // One look at the clock for all of them.
+        self.seen = self.nic.tick();
         for one in arrived.drain(..) {
             match one {
-                Arrived::Packet(bytes, length) => self.receive(&bytes[..length]),
+                Arrived::Packet(place) => self.receive(&bytes[place]),
                 Arrived::Done(token) => self.moved(token, None),
                 Arrived::Failed(token, error) => self.moved(token, Some(error)),
                 Arrived::Unreachable(to) => self.lose(to),
                 Arrived::Unfit => self.dropped += 1,
             }
         }
-        self.arrived = arrived;
+        bytes.clear();
+        (self.arrived, self.arrived_bytes) = (arrived, bytes);
         match polled {
             Ok(count) => {
                 self.taken = self.taken.wrapping_add(count as u64);
@@ -314,11 +330,14 @@ impl<N: Nic> Engine<N> {
             return self.greeted(greeting);
         }
         let handle = packet.label.number;
-        let now = self.nic.now();
+        let now = self.seen;
         let Some(pair) = self.pair_mut(handle).filter(|pair| pair.own == packet.label) else {
             self.dropped += 1;
             return;
         };
+        if pair.keeps_apart() {
+            return self.keep(handle, bytes);
+        }
         (pair.heard, pair.pinged) = (now, None);
         if let Life::Orphaned(words) = &mut pair.life {
             let later = words.until.max(now + peers::LAST_WORDS_WITHIN);
@@ -444,13 +463,13 @@ impl<N: Nic> Engine<N> {
     }
 }
 
-fn arrived_of(report: Report<'_>) -> Arrived {
+/// A report, with the bytes of a packet behind those of others.
+fn arrived_of(report: Report<'_>, bytes: &mut Vec<u8>) -> Arrived {
     match report {
-        Report::Message(bytes) => {
-            let length = bytes.len().min(PACKET_BYTES);
-            let mut packet = [0; PACKET_BYTES];
-            packet[..length].copy_from_slice(&bytes[..length]);
-            Arrived::Packet(packet, length)
+        Report::Message(packet) => {
+            let start = bytes.len();
+            bytes.extend_from_slice(&packet[..packet.len().min(PACKET_BYTES)]);
+            Arrived::Packet(start..bytes.len())
         }
         Report::Done { token } => Arrived::Done(token),
         Report::Failed { token, error } => Arrived::Failed(token, error),

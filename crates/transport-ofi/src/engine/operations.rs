@@ -397,6 +397,9 @@ impl<N: Nic> Engine<N> {
         else {
             return;
         };
+        if pair.apart.is_some() {
+            return;
+        }
         while let Some(piece) = operation.pieces.front() {
             let is_valid = |(target, ..): &(Target, _, _)| {
                 matches!(pair.keys.get(&target.key), Some(Known::Valid(_)))
@@ -428,6 +431,19 @@ impl<N: Nic> Engine<N> {
             }
         }
         self.advance(number);
+    }
+
+    /// Goes on with the operations on a peer to which a way leads again.
+    pub(super) fn move_pieces_of(&mut self, handle: u32) {
+        let waits = |operation: &Operation| {
+            operation.peer == handle
+                && operation.stage == Stage::Moving
+                && !operation.pieces.is_empty()
+        };
+        let waiting = self.operations.iter().filter(|(_, operation)| waits(operation));
+        for number in waiting.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.move_pieces(number);
+        }
     }
 
     /// The card has moved a piece, or failed to.

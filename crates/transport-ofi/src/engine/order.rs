@@ -38,7 +38,9 @@ impl<N: Nic> Engine<N> {
     /// Ends fences, and starts what waits behind orders, as far as what they wait for is over.
     pub(super) fn look_at_order(&mut self, handle: u32) {
         loop {
-            let Some(pair) = self.pair_mut(handle) else { return };
+            let Some(pair) = self.pair_mut(handle).filter(|pair| pair.order.is_awaited()) else {
+                return;
+            };
             let confirmed = pair.order.confirmed;
             let fences = &pair.order.fences;
             let over =

@@ -49,6 +49,17 @@ pub(super) struct Pair {
     pub heard: Duration,
     /// When it was asked to show that it lives, since it was heard.
     pub pinged: Option<Duration>,
+    /// No way leads to the peer for now: nothing leaves.
+    pub apart: Option<Apart>,
+}
+
+/// A time in which no way leads to a peer.
+#[derive(Debug)]
+pub(super) struct Apart {
+    /// When it began.
+    pub since: Duration,
+    /// Packets that came meanwhile.
+    pub packets: VecDeque<Vec<u8>>,
 }
 
 /// How long a pair goes on.
@@ -266,7 +277,43 @@ pub(super) struct Fence {
     pub called: u64,
 }
 
+impl Order {
+    /// Whether an order or a fence waits for something.
+    pub fn is_awaited(&self) -> bool {
+        !self.fences.is_empty() || !self.held.is_empty()
+    }
+}
+
 impl Pair {
+    /// Whether packets that come are kept, since no way leads to the peer.
+    pub fn keeps_apart(&self) -> bool {
+        self.apart.is_some() && self.life == Life::Living
+    }
+
+    /// Gives up all that has not left.
+    pub fn drop_unsent(&mut self) {
+        self.order = Order::default();
+        self.sending.outbox.clear();
+        self.sending.asks.clear();
+        self.sending.answers.clear();
+        self.sending.rights.clear();
+    }
+
+    /// Whether a message that is called for now is the next to leave, as far as the card has room.
+    pub fn is_clear(&self) -> bool {
+        let sending = &self.sending;
+        let nothing_waits = sending.outbox.is_empty()
+            && sending.answers.is_empty()
+            && sending.rights.is_empty()
+            && !self.order.is_awaited();
+        nothing_waits
+            && self.life == Life::Living
+            && self.apart.is_none()
+            && sending.greeted
+            && self.theirs.is_some()
+            && sending.room > 0
+    }
+
     /// Adds a message, a notification or a short put behind what was called before.
     pub fn post(&mut self, out: Out) {
         self.order.called += 1;

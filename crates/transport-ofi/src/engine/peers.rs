@@ -45,7 +45,7 @@ impl<N: Nic> Engine<N> {
         let handle = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
         let check = u32::try_from(self.nic.random() & u64::from(u32::MAX)).unwrap_or(0);
         let own = Label { number: handle, check };
-        let now = self.nic.now();
+        let now = self.nic.tick();
         let depth = of.mailbox_depth.min(self.capabilities.mailbox_depth);
         let (messages, notifications) = self.waiting_from(of.address);
         let (packets, responses) = self.window();
@@ -81,6 +81,7 @@ impl<N: Nic> Engine<N> {
             made: now,
             heard: now,
             pinged: None,
+            apart: None,
         };
         self.pairs.push(Slot::Used(Box::new(pair)));
         self.living.insert(of.address, handle);
@@ -103,7 +104,7 @@ impl<N: Nic> Engine<N> {
 
     /// A peer greets.
     pub(super) fn greeted(&mut self, greeting: Greeting) {
-        let now = self.nic.now();
+        let now = self.nic.tick();
         let is_it = |slot: &Slot| match slot {
             Slot::Used(pair) => pair.secret == greeting.secret && pair.theirs.is_none(),
             Slot::Ended(_) => false,
@@ -146,8 +147,9 @@ impl<N: Nic> Engine<N> {
 
     /// A peer is gone. Its last words may still come.
     pub(super) fn orphan(&mut self, handle: u32, reason: DownReason) {
-        let now = self.nic.now();
+        let now = self.nic.tick();
         let Some(pair) = self.pair_mut(handle) else { return };
+        let keeps = pair.keeps_apart();
         match &mut pair.life {
             Life::Living => {
                 let is_young = now.saturating_sub(pair.made) < YOUNG_FOR;
@@ -160,6 +162,9 @@ impl<N: Nic> Engine<N> {
             Life::Orphaned(words) if reason == DownReason::Ended => words.reason = reason,
             Life::Orphaned(words) => words.is_deaf = true,
             Life::Parting(_) => self.forget(handle),
+        }
+        if keeps {
+            self.take_kept(handle);
         }
     }
 
@@ -179,7 +184,7 @@ impl<N: Nic> Engine<N> {
     }
 
     fn part(&mut self, handle: u32, reason: DownReason) {
-        let until = self.nic.now() + PARTING_WITHIN;
+        let until = self.nic.tick() + PARTING_WITHIN;
         self.end_operations(handle);
         let Some(pair) = self.pair_mut(handle) else { return };
         let address = pair.address;
@@ -192,6 +197,7 @@ impl<N: Nic> Engine<N> {
         }
         pair.sending.outbox.retain(|out| matches!(out, Out::Message { .. } | Out::Told(_)));
         self.told_down(handle, address, reason);
+        self.part_apart(handle);
         self.dirty.insert(handle);
         self.send(handle);
     }
@@ -221,7 +227,7 @@ impl<N: Nic> Engine<N> {
     /// The peer says that it has given the pair up. It waits for an answer, which leaves when
     /// nothing of this end is under way to it any more.
     pub(super) fn farewell_came(&mut self, handle: u32, reason: DownReason) {
-        let until = self.nic.now() + PARTING_WITHIN;
+        let until = self.nic.tick() + PARTING_WITHIN;
         let Some(pair) = self.pair_mut(handle) else { return };
         if matches!(pair.life, Life::Parting(_)) {
             pair.sending.peer_left = true;
@@ -237,11 +243,8 @@ impl<N: Nic> Engine<N> {
         let Some(pair) = self.pair_mut(handle) else { return };
         let address = pair.address;
         pair.life = Life::Parting(until);
-        pair.order = Order::default();
-        pair.sending.outbox.clear();
-        pair.sending.asks.clear();
-        pair.sending.answers.clear();
-        pair.sending.rights.clear();
+        pair.apart = None;
+        pair.drop_unsent();
         (pair.sending.farewell, pair.sending.peer_left) = (Farewell::Waits(reason), true);
         self.told_down(handle, address, reason);
         self.dirty.insert(handle);
@@ -267,7 +270,7 @@ impl<N: Nic> Engine<N> {
     pub(super) fn look_at_pairs(&mut self, now: Duration) {
         let silence = self.silence;
         self.strangers.retain(|(_, came)| now.saturating_sub(*came) < PARTING_WITHIN);
-        let mut over = Vec::new();
+        let (mut over, mut unreachable) = (Vec::new(), Vec::new());
         for slot in &mut self.pairs {
             let Slot::Used(pair) = slot else { continue };
             let handle = pair.own.number;
@@ -277,10 +280,17 @@ impl<N: Nic> Engine<N> {
                 Life::Parting(until) if now >= until => {
                     over.push((handle, DownReason::Disconnected));
                 }
-                _ if now.saturating_sub(pair.heard) >= silence => {
+                Life::Living if let Some(apart) = &pair.apart => {
+                    // The broker tells it, unless it is gone.
+                    if now.saturating_sub(apart.since) >= silence {
+                        unreachable.push(handle);
+                    }
+                }
+                Life::Living if now.saturating_sub(pair.heard) >= silence => {
                     over.push((handle, DownReason::Unreachable));
                 }
-                _ => {
+                Life::Parting(_) => {}
+                Life::Living => {
                     let is_silent = now.saturating_sub(pair.heard) >= silence / 4;
                     if is_silent && pair.pinged.is_none() && pair.theirs.is_some() {
                         pair.pinged = Some(now);
@@ -292,6 +302,9 @@ impl<N: Nic> Engine<N> {
         }
         for (handle, reason) in over {
             self.report_down(handle, reason);
+        }
+        for handle in unreachable {
+            self.lose_apart(handle);
         }
     }
 

@@ -23,11 +23,12 @@ enum Sent {
 impl<N: Nic> Engine<N> {
     /// Sends whatever can be sent.
     pub(super) fn send_all(&mut self) {
-        for number in std::mem::take(&mut self.stalled) {
-            self.move_pieces(number);
+        if !self.stalled.is_empty() {
+            for number in std::mem::take(&mut self.stalled) {
+                self.move_pieces(number);
+            }
         }
-        let busy = std::mem::take(&mut self.busy);
-        self.dirty.extend(busy);
+        self.dirty.append(&mut self.busy);
         while let Some(handle) = self.dirty.pop_first() {
             self.send(handle);
         }
@@ -56,7 +57,7 @@ impl<N: Nic> Engine<N> {
         if matches!(pair.life, Life::Orphaned(words) if words.is_deaf) {
             return None;
         }
-        if !pair.sending.greets_first && pair.theirs.is_none() {
+        if pair.apart.is_some() || !pair.sending.greets_first && pair.theirs.is_none() {
             return Some(Sent::Yes);
         }
         if !pair.sending.greeted {
@@ -174,11 +175,12 @@ impl<N: Nic> Engine<N> {
                 }
                 _ => false,
             };
+            if pair.order.is_awaited() {
+                self.dirty.insert(handle);
+            }
             if notifies {
                 self.count(Register::NotificationsSent, 1);
             }
-            // An order or a fence may have waited for it.
-            self.dirty.insert(handle);
         } else {
             pair.sending.outbox.push_front(out);
         }
@@ -236,6 +238,11 @@ impl<N: Nic> Engine<N> {
         self.report_down(handle, reason);
     }
 
+    /// Hands a packet to the card. False if it has not left.
+    pub(super) fn transmitted(&mut self, handle: u32, body: Body<'_>) -> bool {
+        self.transmit(handle, body) == Some(Sent::Yes)
+    }
+
     /// Hands a packet to the card. `None` if there is no such pair.
     fn transmit(&mut self, handle: u32, body: Body<'_>) -> Option<Sent> {
         let super::Slot::Used(pair) = self.pairs.get_mut(usize::try_from(handle).ok()?)? else {
@@ -246,8 +253,9 @@ impl<N: Nic> Engine<N> {
         let is_counted = !matches!(body, Body::Greeting(_));
         let sequence = pair.sending.sequence.wrapping_add(1);
         let handled = pair.handled();
-        let bytes = Packet { label, credits, sequence, handled, body }.emit();
-        Some(match self.nic.send(pair.to, bytes.as_slice()) {
+        self.leaving.clear();
+        Packet { label, credits, sequence, handled, body }.emit(&mut self.leaving);
+        Some(match self.nic.send(pair.to, &self.leaving) {
             Ok(()) => {
                 if is_counted {
                     pair.sending.sequence = sequence;
