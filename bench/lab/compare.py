@@ -10,8 +10,8 @@ that is sent and for one that is taken, if both nodes share it and if they do no
 Then four nodes, and two, exchange messages: all to all, one to all, all to one.
 
 It also prints the time of a switch between two nodes of a processor, which the simulation leaves
-out, and after how many messages the lab had one. The time of a message that goes back and forth is
-measured before and after the patterns: if it changed, the machine did, and the figures are void.
+out, and after how many messages the lab had one. The parameters are measured before and after the
+patterns: if they differ, the machine changed meanwhile, and the figures are void.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def median(runs, measure):
 
 
 def measured(lab, messages, runs):
-    """The parameters of the simulation, and the time of a switch and of a message alone."""
+    """The parameters of the simulation, and the time of a switch."""
 
     def each_ns(pattern, processors, depth=DEPTHS[0]):
         run = lambda: lab.run(2, pattern, messages, processors, depth)
@@ -99,7 +99,7 @@ def measured(lab, messages, runs):
         "latency_ns": max(round(trip - both), 0),
     }
     switch = (often - rarely) / (many - few) if many > few else 0
-    return parameters, round(switch), round(trip)
+    return parameters, round(switch)
 
 
 def simulated(weft, count, pattern, messages, parameters):
@@ -166,17 +166,17 @@ def main():
         sys.exit("taskset is missing; install util-linux")
     messages, runs = given.messages, given.runs
     with Lab(weft, pattern) as lab:
-        parameters, switch, trip = measured(lab, messages, runs)
+        parameters, switch = measured(lab, messages, runs)
         results = []
         for count in (2, 4):
             for name in PATTERNS:
                 real = median(runs, lambda: lab.run(count, name, messages))
                 report = simulated(weft, count, name, messages, parameters)
                 results.append((count, name, *real, report))
-        _, _, trip_after = measured(lab, messages, runs)
+        after, _ = measured(lab, messages, runs)
     load = os.getloadavg()[0]
-    head = {"machine": platform.platform(), "load": round(load, 1), **parameters}
-    print(json.dumps({**head, "switch_ns": switch, "trip_ns": [trip, trip_after]}))
+    head = {"machine": platform.platform(), "load": round(load, 1), "switch_ns": switch}
+    print(json.dumps({**head, "before": parameters, "after": after}))
     for count, name, real, switches, all_runs, report in results:
         point = report["points"][0]
         if point["messages"]["unfinished"] or point["messages"]["given_up"]:

@@ -99,8 +99,8 @@ fn a_trace_is_sent_at_its_times() {
 fn hosts_that_share_processors_take_them_for_each_message() {
     let latency = |times: &str| {
         let text = format!(
-            "topology = \"full:2\"\n[network]\nprocessors = 2\nprocessor_send_ns = 1_000\n\
-             processor_receive_ns = 2_000\n{times}[traffic]\npattern = \"trace\"\n\
+            "topology = \"full:2\"\n[network]\nprocessors = 2\nprocessor_send_ns = 100\n\
+             processor_receive_ns = 200\n{times}[traffic]\npattern = \"trace\"\n\
              file = \"t\"\n"
         );
         let scenario = Scenario::parse(&text, |_| Ok("0 n0 n1 496\n".to_owned()));
@@ -109,9 +109,9 @@ fn hosts_that_share_processors_take_them_for_each_message() {
     };
     // Two routers, a link, and 512 bytes of 80 ps.
     let way = 2 * 40 + 20 + 40;
-    assert_eq!(latency(""), way + 3_000);
-    let across = "processor_send_across_ns = 10_000\nprocessor_receive_across_ns = 20_000\n";
-    assert_eq!(latency(across), way + 30_000);
+    assert_eq!(latency(""), way + 300);
+    let across = "processor_send_across_ns = 500\nprocessor_receive_across_ns = 1_000\n";
+    assert_eq!(latency(across), way + 1_500);
 }
 
 #[test]
