@@ -11,6 +11,7 @@
 //! | `link`, `machine` | what goes to and comes from PEs, without input and output |
 //! | `driver` | the same over an endpoint of the fabric |
 //! | `own` | the memory of this PE, as messages change it |
+//! | `fuzz` | peers that send any bytes |
 //! | `calls` | the operations of the program on such PEs |
 //!
 //! # Invariants
@@ -22,6 +23,7 @@ pub(crate) mod calls;
 pub mod driver;
 pub mod eager;
 pub mod entry;
+pub mod fuzz;
 pub mod link;
 pub mod machine;
 pub mod own;

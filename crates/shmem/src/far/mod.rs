@@ -41,6 +41,9 @@ const POLLS: u32 = 400;
 const POLLS_CROWDED: u32 = 60;
 const SPINS: u32 = 16;
 const YIELDS: u32 = 50;
+/// Looks at the card in one of those. A message is seen earlier by that, and a store of a PE of the
+/// own host later: a look takes 0.3 us.
+const LOOKS: u32 = 4;
 /// Longest sleep of a call before it looks by itself.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -83,10 +86,11 @@ pub fn station() -> Option<&'static Station> {
 /// # Errors
 /// The system has no descriptor or thread left.
 pub fn begin(
-    endpoint: Port,
+    mut endpoint: Port,
     far: Vec<Option<Far>>,
     landing: opening::PortRegion,
 ) -> Result<(), String> {
+    endpoint.look_often(LOOKS);
     let system = |error: rustix::io::Errno| format!("the way to other hosts: {error}");
     let called = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
     let arrived = endpoint.descriptor().try_clone_to_owned().map_err(|error| error.to_string())?;
