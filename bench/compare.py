@@ -62,10 +62,12 @@ def install() -> None:
         subprocess.run(["apt-get", "-q", *command], env=env, check=True, stdout=subprocess.DEVNULL)
 
 
-def find_weft(given: Optional[str]) -> Path:
+def find_weft(given: Optional[str], libraries: tuple = ("weft-preload",)) -> Path:
+    """The command that was named, or that of this tree, which is built with its libraries."""
     if given:
         return Path(given).resolve()
-    command = ["cargo", "build", "--release", "-p", "weft-cli", "-p", "weft-preload"]
+    packages = [word for name in ("weft-cli", *libraries) for word in ("-p", name)]
+    command = ["cargo", "build", "--release", *packages]
     subprocess.run(command, cwd=ROOT, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return (ROOT / target / "release/weft").resolve()

@@ -29,6 +29,8 @@ class Peer:
     compiler_cxx: list
     launcher: list
     environment: dict = field(default_factory=dict)
+    # How often a run is begun anew that failed.
+    retries: int = 0
 
     def build(self, sources: list, program: Path, flags: list) -> None:
         is_cxx = any(Path(source).suffix in (".cpp", ".cc", ".cxx") for source in sources)
@@ -49,7 +51,7 @@ class Peer:
 
 
 def weft(given) -> Peer:
-    program = str(find_weft(given))
+    program = str(find_weft(given, ("weft-preload", "weft-shmem")))
     return Peer("weft", [program, "oshcc"], [program, "oshc++"], [program, "oshrun"])
 
 

@@ -217,6 +217,54 @@ static void reductions(void) {
   shmem_free(source);
 }
 
+/* Collectives of active sets (deprecated): all PEs, and every second one, one call behind the other
+ * with the same flags. */
+#define SET_ELEMENTS 2000
+#define SET_PES 64
+static long set_flags[SHMEM_SYNC_SIZE], set_source[SET_ELEMENTS], set_dest[SET_ELEMENTS * SET_PES];
+static long set_work[SET_ELEMENTS / 2 + SHMEM_REDUCE_MIN_WRKDATA_SIZE + 1];
+static void collectives_of_a_set(int log_stride, size_t length) {
+  int size = (n - 1) / (1 << log_stride) + 1, number = me >> log_stride;
+  for (long turn = 0; turn < 100; turn++) {
+    int root = (int)turn % size;
+    for (size_t i = 0; i < length; i++) set_source[i] = turn * 1000 + number, set_dest[i] = -1;
+    shmem_broadcast64(set_dest, set_source, length, root, 0, log_stride, size, set_flags);
+    /* The root keeps what it has. */
+    long expected = number == root ? -1 : turn * 1000 + root;
+    EXPECT(set_dest[0] == expected && set_dest[length - 1] == expected);
+    shmem_long_sum_to_all(set_source, set_source, (int)length, 0,
+                          log_stride, size, set_work, set_flags);
+    expected = turn * 1000 * size + (long)size * (size - 1) / 2;
+    EXPECT(set_source[0] == expected && set_source[length - 1] == expected);
+    if (turn % 10) continue;
+    for (size_t i = 0; i < length; i++) set_source[i] = turn + number;
+    shmem_fcollect64(set_dest, set_source, length, 0, log_stride, size, set_flags);
+    for (int p = 0; p < size; p++)
+      EXPECT(set_dest[(size_t)p * length] == turn + p && set_dest[((size_t)p + 1) * length - 1] == turn + p);
+    shmem_sync(0, log_stride, size, set_flags);
+    shmem_collect64(set_dest, set_source, number ? length : 0, 0, log_stride, size, set_flags);
+    for (int p = 1; p < size; p++) EXPECT(set_dest[(size_t)(p - 1) * length] == turn + p);
+    shmem_barrier(0, log_stride, size, set_flags);
+  }
+  /* More from one root than may wait at the others. */
+  for (long turn = 0; turn < 300; turn++) {
+    set_source[0] = turn;
+    shmem_broadcast64(set_dest, set_source, 1, 0, 0, log_stride, size, set_flags);
+    EXPECT(number == 0 || set_dest[0] == turn);
+  }
+  for (int i = 0; i < SHMEM_SYNC_SIZE; i++) EXPECT(set_flags[i] == SHMEM_SYNC_VALUE);
+}
+
+static void sets(void) {
+  static const size_t lengths[] = {1, 14, 15, 64, 65, SET_ELEMENTS};
+  for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+    collectives_of_a_set(0, lengths[k]);
+    shmem_barrier_all();
+    if (me % 2 == 0) collectives_of_a_set(1, lengths[k]);
+    shmem_barrier_all();
+  }
+}
+
 /* Teams that overlap, at strides in both directions, many after each other, and too many. */
 static void teams(void) {
   static long one, sum;
@@ -480,7 +528,7 @@ int main(int count, char **arguments) {
     void (*run)(void);
   } modes[] = {
       {"statics", statics}, {"races", races},     {"order", order},     {"sizes", sizes},
-      {"reductions", reductions}, {"teams", teams}, {"threads", threads}, {"heap", heap},
+      {"reductions", reductions}, {"sets", sets}, {"teams", teams}, {"threads", threads}, {"heap", heap},
       {"locks", locks},     {"again", again},     {"few_races", few_races},
   };
   if (!strcmp(mode, "early")) shmem_long_p((long *)modes, 1, 0);

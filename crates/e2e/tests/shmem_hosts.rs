@@ -19,8 +19,18 @@ use weft_shmem_api::programs::{self, Naming};
 const LIMIT: Duration = Duration::from_secs(80);
 
 /// The rules that one job goes through.
-const RULES: [&str; 9] =
-    ["statics", "few_races", "order", "sizes", "reductions", "teams", "threads", "heap", "locks"];
+const RULES: [&str; 10] = [
+    "statics",
+    "few_races",
+    "order",
+    "sizes",
+    "reductions",
+    "sets",
+    "teams",
+    "threads",
+    "heap",
+    "locks",
+];
 
 fn main() -> ExitCode {
     suite::main(cases![

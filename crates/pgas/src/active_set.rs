@@ -1,8 +1,12 @@
 //! Collectives of active sets (deprecated): their flags are in the program's `pSync`.
 //!
 //! Word 0 of `pSync` counts arrivals at the first PE, word 1 releases a PE, word 2 has a number of
-//! elements. All are 0 again when a call returns. A collective is a barrier, copies by all readers
-//! in parallel, and a barrier; neither is a quiet. Flags of PEs of other hosts change by messages.
+//! elements. All are 0 again when a call returns. A collective is a meeting, copies by all readers
+//! in parallel, and a meeting; neither is a quiet.
+//!
+//! On several hosts the first PE of each leads: the PEs of a host meet there, and the leaders meet
+//! by messages that name `pSync` ([`crate::far::eager`]). Short data go with such messages, so
+//! their collectives need no meeting: each PE of another host gets them before it asks.
 
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{
@@ -12,14 +16,17 @@ use std::sync::atomic::{
 
 use weft_fabric::AtomicOperation;
 
-use crate::collective::{Data, combine_slices, combine_slices_across, pull};
+use crate::collective::{
+    Data, FLAT_MAX, STAGE_BYTES, combine_first, combine_slices, combine_slices_across, pull,
+};
 use crate::control;
-use crate::far::calls;
+use crate::far::{self, calls};
 use crate::fault::{Fault, raise};
 use crate::number::Combine;
 use crate::order;
+use crate::rma::copy;
 use crate::space::{self, Reach};
-use crate::team::Members;
+use crate::team::{Across, Members};
 use crate::waiting;
 
 const ARRIVED: usize = 0;
@@ -32,6 +39,8 @@ struct Set<'a> {
     members: Members,
     me: usize,
     flags: *mut c_long,
+    /// Where its members are, if they are on several hosts.
+    across: Option<Across>,
 }
 
 impl<'a> Set<'a> {
@@ -50,7 +59,8 @@ impl<'a> Set<'a> {
         };
         let Some(members) = world.part(start, stride, size) else { fault("leaves the job") };
         let Some(me) = members.number(space::me()) else { fault("is without the calling PE") };
-        Self { call, members, me, flags }
+        let across = if space::has_far() { Across::of(&members) } else { None };
+        Self { call, members, me, flags, across }
     }
 
     fn size(&self) -> usize {
@@ -73,14 +83,9 @@ impl<'a> Set<'a> {
         self.flag(space::me(), which)
     }
 
+    /// Adds one to a flag of a member of this host.
     fn add_one(&self, member: usize, which: usize) {
-        match space::reach_of(self.members.pe(member)) {
-            Reach::Near(pe) => drop(self.flag(pe, which).fetch_add(1, AcqRel)),
-            Reach::Far(pe) => {
-                let at = (pe, self.flags.wrapping_add(which));
-                calls::change(self.call, at, AtomicOperation::FetchAdd, 1);
-            }
-        }
+        self.flag(self.members.pe(member), which).fetch_add(1, AcqRel);
     }
 
     fn value(&self, member: usize, which: usize) -> i64 {
@@ -93,19 +98,13 @@ impl<'a> Set<'a> {
         }
     }
 
-    /// Waits for a flag. A member that arrived does not end before the first one released it, and
-    /// that one releases all before it ends.
-    fn wait(&self, flag: &AtomicI64, value: usize) {
-        let awaited = if self.me == 0 { 1..self.size() } else { 0..1 };
+    /// Waits for a flag that members of this host change, who do so before they end.
+    fn wait(&self, flag: &AtomicI64, value: usize, awaited: &mut dyn Iterator<Item = usize>) {
+        let awaited: Vec<usize> = awaited.map(|member| self.members.pe(member)).collect();
         waiting::until(
             self.call,
             || usize::try_from(flag.load(Acquire)) == Ok(value),
-            || {
-                awaited
-                    .clone()
-                    .map(|member| self.members.pe(member))
-                    .find(|pe| control::has_ended(*pe))
-            },
+            || awaited.iter().copied().find(|pe| control::has_ended(*pe)),
         );
     }
 
@@ -119,28 +118,129 @@ impl<'a> Set<'a> {
 
     /// Waits until all members are here.
     fn meet(&self) {
-        if self.size() == 1 {
-            return;
+        match &self.across {
+            None => self.meet_near(0, || 0..self.size(), || {}),
+            Some(across) => self.meet_led(across, || self.meet_leaders(across)),
         }
-        if self.me == 0 {
-            let arrived = self.own_flag(ARRIVED);
-            self.wait(arrived, self.size() - 1);
-            arrived.store(0, Relaxed);
-            for member in 1..self.size() {
-                self.add_one(member, RELEASED);
-            }
-        } else {
+    }
+
+    /// The members of this host meet. Their leader does something meanwhile, when all are here.
+    fn meet_led(&self, across: &Across, leads: impl FnOnce()) {
+        let near = || across.near.iter().copied();
+        self.meet_near(across.leaders[across.own], near, leads);
+    }
+
+    fn meet_near<N: Iterator<Item = usize>>(
+        &self,
+        leader: usize,
+        near: impl Fn() -> N,
+        leads: impl FnOnce(),
+    ) {
+        let others = || near().filter(|member| *member != leader);
+        if self.me != leader {
             let released = self.own_flag(RELEASED);
-            self.add_one(0, ARRIVED);
-            self.wait(released, 1);
-            released.store(0, Relaxed);
+            self.add_one(leader, ARRIVED);
+            self.wait(released, 1, &mut std::iter::once(leader));
+            return released.store(0, Relaxed);
         }
+        let count = others().count();
+        if count > 0 {
+            let arrived = self.own_flag(ARRIVED);
+            self.wait(arrived, count, &mut others());
+            arrived.store(0, Relaxed);
+        }
+        leads();
+        for member in others() {
+            self.add_one(member, RELEASED);
+        }
+    }
+
+    /// The leaders meet: each says to all that it is here, or to the first one where they are many.
+    fn meet_leaders(&self, across: &Across) {
+        let leaders = across.leaders.as_slice();
+        let others = || leaders.iter().copied().filter(|leader| *leader != self.me);
+        let (first, rest) = (leaders[0], &leaders[1..]);
+        if leaders.len() <= FLAT_MAX {
+            others().for_each(|leader| self.send(leader, &[]));
+            others().for_each(|leader| self.take(leader, &mut []));
+        } else if self.me == first {
+            rest.iter().for_each(|leader| self.take(*leader, &mut []));
+            rest.iter().for_each(|leader| self.send(*leader, &[]));
+        } else {
+            self.send(first, &[]);
+            self.take(first, &mut []);
+        }
+    }
+
+    /// The way to a call of this collective at a member of another host.
+    fn call_at(&self, member: usize) -> (usize, far::Place) {
+        let bytes = size_of::<c_long>();
+        (self.members.pe(member), space::place_of(self.call, self.flags.addr(), bytes))
+    }
+
+    /// Sends bytes ahead to a member of another host.
+    fn send(&self, member: usize, bytes: &[u8]) {
+        far::remote().send_eager(self.call, self.call_at(member), bytes);
+    }
+
+    /// Takes the bytes that a member of another host sent.
+    fn take(&self, member: usize, into: &mut [u8]) {
+        far::remote().take_eager(self.call, self.call_at(member), into);
+    }
+
+    /// Sends the own elements to all members of other hosts, and has `read` get those of each
+    /// member, in order. No member of this host has left before all have read.
+    ///
+    /// # Safety
+    /// `source` must have the elements.
+    unsafe fn exchange<T: Copy>(
+        &self,
+        across: &Across,
+        source: *const T,
+        elements: usize,
+        mut read: impl FnMut(usize, *const T),
+    ) {
+        let near = |member: &usize| across.near.contains(member);
+        // SAFETY: the caller's promise.
+        let own = unsafe { bytes_of(source, elements) };
+        (0..self.size()).filter(|member| !near(member)).for_each(|to| self.send(to, &own));
+        self.meet_led(across, || {});
+        let mut theirs: Vec<T> = Vec::with_capacity(elements);
+        let mut bytes = vec![0; own.len()];
+        for member in 0..self.size() {
+            if near(&member) {
+                read(member, self.at(member, source, elements));
+                continue;
+            }
+            self.take(member, &mut bytes);
+            let to = theirs.as_mut_ptr();
+            // SAFETY: it has room for so many bytes.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), bytes.len()) };
+            read(member, to);
+        }
+        self.meet_led(across, || {});
     }
 
     fn at<T>(&self, member: usize, address: *const T, elements: usize) -> *mut T {
         let bytes = elements.saturating_mul(size_of::<T>());
         space::remote(self.call, address.addr(), bytes, self.members.pe(member)).cast()
     }
+}
+
+/// A copy of elements as bytes.
+///
+/// # Safety
+/// `source` must have them.
+unsafe fn bytes_of<T>(source: *const T, elements: usize) -> Vec<u8> {
+    let mut bytes = vec![0; elements * size_of::<T>()];
+    // SAFETY: the caller promises the elements, and there is room for as many bytes.
+    unsafe { std::ptr::copy_nonoverlapping(source.cast(), bytes.as_mut_ptr(), bytes.len()) };
+    bytes
+}
+
+/// Whether so many elements go with messages, where members are on several hosts.
+fn is_short<T>(elements: usize) -> bool {
+    elements.saturating_mul(size_of::<T>()) <= STAGE_BYTES
 }
 
 /// Waits until all PEs of a set called it and what they did is visible.
@@ -185,12 +285,62 @@ pub unsafe fn broadcast<T>(
     let Some(root_member) = usize::try_from(root).ok().filter(|root| *root < set.size()) else {
         raise(call, &Fault::Pe { pe: root, pes: set.size() })
     };
+    if nelems > 0
+        && let Some(across) = &set.across
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { broadcast_across(&set, across, (dest, source, nelems), root_member) };
+    }
     set.meet();
     if set.me != root_member && nelems > 0 {
         // SAFETY: the root is in this call until all have copied; the caller promises its room.
         unsafe { pull(call, set.members.pe(root_member), source, nelems, dest) };
     }
     set.meet();
+}
+
+/// The data cross to each host once, to its leader. Short ones are sent there, others are got.
+///
+/// # Safety
+/// As [`broadcast`].
+unsafe fn broadcast_across<T>(
+    set: &Set<'_>,
+    across: &Across,
+    (dest, source, nelems): (*mut T, *const T, usize),
+    root: usize,
+) {
+    let call = set.call;
+    let leader = across.leaders[across.own];
+    let is_short = is_short::<T>(nelems);
+    // The member of this host that has the data first, and where.
+    let (first, from) = if across.near.contains(&root) {
+        (root, source)
+    } else {
+        (leader, dest.cast_const())
+    };
+    if !is_short {
+        set.meet();
+    }
+    if set.me == root && is_short {
+        // SAFETY: the caller promises the elements.
+        let bytes = unsafe { bytes_of(source, nelems) };
+        let leaders = across.leaders.iter().filter(|it| **it != leader);
+        leaders.for_each(|leader| set.send(*leader, &bytes));
+    } else if set.me == first && set.me != root && is_short {
+        let mut bytes = vec![0; nelems * size_of::<T>()];
+        set.take(root, &mut bytes);
+        // SAFETY: the caller promises the room.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), dest.cast(), bytes.len()) };
+    } else if set.me == first && set.me != root {
+        // SAFETY: the root is in this call until all have met; the caller promises the room.
+        unsafe { pull(call, set.members.pe(root), source, nelems, dest) };
+    }
+    set.meet_led(across, || {});
+    if set.me != first {
+        // SAFETY: the first one is in this call until all of its host have met.
+        unsafe { pull(call, set.members.pe(first), from, nelems, dest) };
+    }
+    if is_short { set.meet_led(across, || {}) } else { set.meet() }
 }
 
 /// Joins the elements of all PEs of a set, as many as each one has.
@@ -231,7 +381,7 @@ pub unsafe fn collect<T>(
 /// # Safety
 /// As [`crate::collective::fcollect`]; `flags` is the set's `pSync`.
 #[expect(clippy::too_many_arguments, reason = "the specification's parameters")]
-pub unsafe fn fcollect<T>(
+pub unsafe fn fcollect<T: Copy>(
     call: &str,
     dest: *mut T,
     source: *const T,
@@ -242,6 +392,18 @@ pub unsafe fn fcollect<T>(
     flags: *mut c_long,
 ) {
     let set = Set::new(call, (start, log_stride, size), flags);
+    if nelems > 0
+        && is_short::<T>(nelems)
+        && let Some(across) = &set.across
+    {
+        let read = |member: usize, from: *const T| {
+            let to = dest.wrapping_add(member * nelems);
+            // SAFETY: the caller promises room for the elements of all members.
+            unsafe { copy::<u8>(from.cast(), to.cast(), nelems * size_of::<T>()) };
+        };
+        // SAFETY: the caller promises its elements.
+        return unsafe { set.exchange(across, source, nelems, read) };
+    }
     set.meet();
     for member in (0..set.size()).filter(|_| nelems > 0) {
         let to = dest.wrapping_add(member * nelems);
@@ -318,6 +480,24 @@ pub unsafe fn reduce<O: Combine<T>, T: Copy>(
 ) {
     let set = Set::new(call, (start, log_stride, size), flags);
     let elements = usize::try_from(nreduce).unwrap_or(0);
+    if elements > 0
+        && is_short::<T>(elements)
+        && let Some(across) = &set.across
+    {
+        let mut combined: Vec<T> = Vec::with_capacity(elements);
+        let to = combined.as_mut_ptr();
+        let read = |member: usize, from: *const T| {
+            let pair = |which| if which == 0 { to.cast_const() } else { from };
+            let (count, first) = if member == 0 { (1, 1) } else { (2, 0) };
+            // SAFETY: there is room for the elements, which are there behind the first member.
+            unsafe { combine_first::<O, T>(to, elements, count, |which| pair(which + first)) };
+        };
+        // SAFETY: the caller promises its elements. All have read the source when it may change.
+        unsafe {
+            set.exchange(across, source, elements, read);
+            return copy::<u8>(to.cast(), dest.cast(), elements * size_of::<T>());
+        }
+    }
     set.meet();
     if elements > 0 {
         let (me, size) = (set.me, set.size());

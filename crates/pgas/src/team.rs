@@ -61,7 +61,7 @@ pub(crate) struct Across {
 
 impl Across {
     /// Where members are; nothing if all are on the own host.
-    fn of(members: &Members) -> Option<Self> {
+    pub fn of(members: &Members) -> Option<Self> {
         let mut across = Self::default();
         let mut hosts = Vec::new();
         let own = space::host(space::me());

@@ -45,6 +45,12 @@ impl<N: Nic> OfiEndpoint<N> {
         move || shared.upgrade().is_some_and(|shared| shared.lock().engine.is_busy())
     }
 
+    /// Has each poll look up to so many times at the card while that has nothing to report. A
+    /// program that waits hears so earlier: another look costs less than another poll.
+    pub fn look_often(&mut self, looks: u32) {
+        self.shared.lock().engine.look_often(looks);
+    }
+
     /// How long a peer may be silent before it is reported down.
     #[must_use]
     pub fn silence(&self) -> Duration {

@@ -25,7 +25,7 @@ use crate::team::{self, Team, TeamHandle};
 use steps::{Collective, Meeting, Step};
 
 pub(crate) use across::{Data, combine_slices_across, pull};
-pub(crate) use reduce::combine_slices;
+pub(crate) use reduce::{combine_first, combine_slices};
 
 /// Waits until all PEs called it and all that they did is visible.
 ///

@@ -88,7 +88,7 @@ unsafe fn reduce_staged<O: Combine<T>, T: Copy>(
 ///
 /// # Safety
 /// `dest` and what `of` gives must have the elements; no source may overlap `dest`.
-pub(super) unsafe fn combine_first<O: Combine<T>, T: Copy>(
+pub(crate) unsafe fn combine_first<O: Combine<T>, T: Copy>(
     dest: *mut T,
     elements: usize,
     members: usize,

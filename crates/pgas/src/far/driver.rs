@@ -306,6 +306,26 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
         self.send(pe);
     }
 
+    /// Sends data ahead for a collective call of a PE with its flags at a place.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn send_eager(&mut self, pe: usize, place: Place, bytes: &[u8]) -> Result<(), Refused> {
+        self.machine.send_eager(pe, place, bytes)?;
+        self.send(pe);
+        Ok(())
+    }
+
+    /// See [`Machine::take_eager`].
+    ///
+    /// # Errors
+    /// [`Refused::Down`].
+    pub fn take_eager(&mut self, pe: usize, place: Place) -> Result<Option<Vec<u8>>, Refused> {
+        let taken = self.machine.take_eager(pe, place);
+        self.send(pe);
+        taken
+    }
+
     /// Orders what came before to each PE before what comes later.
     pub fn fence(&mut self) {
         let mut from = 0;

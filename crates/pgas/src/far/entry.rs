@@ -106,6 +106,18 @@ pub enum Entry<'a> {
         /// The bytes, at most [`DATA_BYTES`].
         bytes: &'a [u8],
     },
+    /// Data for a collective call of the receiver.
+    Eager {
+        /// The flags of the call.
+        place: Place,
+        /// The bytes, at most [`DATA_BYTES`].
+        bytes: &'a [u8],
+    },
+    /// Pieces of such data of the receiver were taken.
+    Taken {
+        /// How many.
+        pieces: u32,
+    },
 }
 
 /// A peer that broke the rules of the protocol.
@@ -149,6 +161,17 @@ pub enum Breach {
     /// It has more questions open than a PE may have.
     #[error("more than {0} questions at a time")]
     Questions(usize),
+    /// It sent more data for collective calls than may wait.
+    #[error("more than {0} pieces of data for collective calls that were not taken")]
+    Eager(usize),
+    /// It says that it took more than it was sent.
+    #[error("{pieces} pieces of data are said to be taken, and {sent} were sent")]
+    Taken {
+        /// How many it says.
+        pieces: usize,
+        /// So many it may have.
+        sent: usize,
+    },
 }
 
 fn number(operation: AtomicOperation) -> u64 {
@@ -185,6 +208,8 @@ impl Entry<'_> {
     const CONFIRM: u8 = 5;
     const ANSWER: u8 = 6;
     const CONTROL: u8 = 7;
+    const EAGER: u8 = 8;
+    const TAKEN: u8 = 9;
 
     /// Bytes of the entry in a message.
     #[must_use]
@@ -192,11 +217,11 @@ impl Entry<'_> {
         HEAD_BYTES
             + match self {
                 Self::Put { bytes, .. } | Self::Answer { bytes, .. } => bytes.len(),
-                Self::Control { bytes, .. } => bytes.len(),
+                Self::Control { bytes, .. } | Self::Eager { bytes, .. } => bytes.len(),
                 Self::Change { atomic, .. } => 8 * operands(atomic.operation),
                 Self::Fetch { atomic, .. } => 4 + 8 * operands(atomic.operation),
                 Self::Read { .. } => 4,
-                Self::Confirm { .. } => 0,
+                Self::Confirm { .. } | Self::Taken { .. } => 0,
             }
     }
 
@@ -243,6 +268,11 @@ impl Entry<'_> {
                 word(head(Self::CONTROL, u64::from(*offset), bytes.len() as u64));
                 to.extend_from_slice(bytes);
             }
+            Self::Eager { place, bytes } => {
+                word(at(Self::EAGER, place, bytes.len() as u64));
+                to.extend_from_slice(bytes);
+            }
+            Self::Taken { pieces } => word(head(Self::TAKEN, u64::from(*pieces), 0)),
         }
     }
 }
@@ -321,6 +351,8 @@ impl<'a> Entries<'a> {
             Entry::CONFIRM => Entry::Confirm { id: narrow()? },
             Entry::ANSWER => Entry::Answer { id: narrow()?, bytes: self.take(length)? },
             Entry::CONTROL => Entry::Control { offset: narrow()?, bytes: self.take(length)? },
+            Entry::EAGER => Entry::Eager { place, bytes: self.take(length)? },
+            Entry::TAKEN => Entry::Taken { pieces: narrow()? },
             kind => return Err(Breach::Kind(kind)),
         })
     }
@@ -388,6 +420,8 @@ mod tests {
                 Entry::Confirm { id },
                 Entry::Answer { id, bytes },
                 Entry::Control { offset: id, bytes },
+                Entry::Eager { place, bytes },
+                Entry::Taken { pieces: id },
             ];
             let mut message = Vec::new();
             for entry in &all {

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use super::eager::Eager;
 use super::entry::{Breach, Entry};
 
 /// Full messages that may wait for the peer. With more, the program waits.
@@ -92,6 +93,8 @@ pub struct Link {
     pub puts: Progress,
     /// A large put has to wait until so many changes are over: they came before a fence.
     pub fenced: u64,
+    /// Data for collective calls, both ways.
+    pub eager: Eager,
 }
 
 impl Link {
@@ -112,6 +115,7 @@ impl Link {
             landings: Progress::default(),
             puts: Progress::default(),
             fenced: 0,
+            eager: Eager::default(),
         }
     }
 
@@ -194,9 +198,11 @@ impl Link {
         self.owed -= answers;
     }
 
-    /// The peer is not reached any more: nothing is sent or waited for.
+    /// The peer is not reached any more: nothing is sent or waited for. Data that came for
+    /// collective calls stay.
     pub fn end(&mut self) {
-        *self = Self { standing: Standing::Down, ..Self::new(self.message_bytes) };
+        let eager = self.eager.last();
+        *self = Self { standing: Standing::Down, eager, ..Self::new(self.message_bytes) };
     }
 }
 

@@ -219,6 +219,47 @@ impl<M: Memory> Machine<M> {
         self.note(pe);
     }
 
+    /// Sends data ahead for a collective call of a PE with its flags at a place.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn send_eager(&mut self, pe: usize, place: Place, bytes: &[u8]) -> Result<(), Refused> {
+        let link = self.up(pe)?;
+        // A call without data is known by a piece without any.
+        if !link.has_room() || !link.eager.send(bytes.len().div_ceil(DATA_BYTES).max(1)) {
+            return Err(Refused::Busy);
+        }
+        if bytes.is_empty() {
+            link.push(&Entry::Eager { place, bytes });
+        }
+        for bytes in bytes.chunks(DATA_BYTES) {
+            link.push(&Entry::Eager { place, bytes });
+        }
+        link.hurry();
+        self.note(pe);
+        Ok(())
+    }
+
+    /// Takes the next piece of the data that a PE sent for a call with its flags at a place:
+    /// [`DATA_BYTES`] of them or what is left. Nothing while none is there.
+    ///
+    /// # Errors
+    /// [`Refused::Down`]: none comes.
+    pub fn take_eager(&mut self, pe: usize, place: Place) -> Result<Option<Vec<u8>>, Refused> {
+        let link = &mut self.links[pe];
+        let Some(piece) = link.eager.take(place) else {
+            return self.up(pe).map(|_| None);
+        };
+        if link.standing == Standing::Up
+            && let Some(pieces) = link.eager.tell()
+        {
+            link.push(&Entry::Taken { pieces });
+            link.hurry();
+            self.note(pe);
+        }
+        Ok(Some(piece))
+    }
+
     /// Asks for the former value of a word that is changed. Gives the number of the question.
     ///
     /// # Errors
@@ -430,6 +471,8 @@ impl<M: Memory> Machine<M> {
             Entry::Confirm { id } => self.links[from].answer(id, &[]),
             Entry::Answer { id, bytes } => self.answered(from, id, bytes),
             Entry::Control { offset, bytes } => self.memory.show(from, offset as usize, bytes),
+            Entry::Eager { place, bytes } => self.links[from].eager.came(place, bytes),
+            Entry::Taken { pieces } => self.links[from].eager.taken(pieces as usize),
         }
     }
 

@@ -7,9 +7,11 @@
 //! | module | what it is |
 //! |---|---|
 //! | `entry` | the bytes of messages |
+//! | `eager` | data that wait for a collective call |
 //! | `link`, `machine` | what goes to and comes from PEs, without input and output |
 //! | `driver` | the same over an endpoint of the fabric |
 //! | `own` | the memory of this PE, as messages change it |
+//! | `fuzz` | peers that send any bytes |
 //! | `calls` | the operations of the program on such PEs |
 //!
 //! # Invariants
@@ -19,7 +21,9 @@
 
 pub(crate) mod calls;
 pub mod driver;
+pub mod eager;
 pub mod entry;
+pub mod fuzz;
 pub mod link;
 pub mod machine;
 pub mod own;
@@ -73,6 +77,13 @@ pub trait Remote: Send + Sync {
     /// # Safety
     /// `into` must have room for the word until the quiet.
     unsafe fn fetch_later(&self, call: &str, at: (usize, Place), atomic: Atomic, into: *mut u8);
+
+    /// Sends data ahead for a collective call of a PE with its flags at a place.
+    fn send_eager(&self, call: &str, to: (usize, Place), bytes: &[u8]);
+
+    /// Takes the data that a PE sent for a call with its flags at a place, as many as there is
+    /// room for. Ends the job if it sent more or fewer.
+    fn take_eager(&self, call: &str, from: (usize, Place), into: &mut [u8]);
 
     /// Shows PEs of other hosts a part of the own control area.
     fn show(&self, to: &mut dyn Iterator<Item = usize>, offset: usize, bytes: &[u8]);

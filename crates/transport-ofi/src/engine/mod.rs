@@ -125,6 +125,8 @@ pub(crate) struct Engine<N> {
     seen: Duration,
     /// Reports that were handled.
     taken: u64,
+    /// How often a progress looks at a card that has nothing to report.
+    looks: u32,
     /// The card does not work any more.
     broken: Option<Error>,
 }
@@ -211,6 +213,7 @@ impl<N: Nic> Engine<N> {
             dropped: 0,
             seen: Duration::ZERO,
             taken: 0,
+            looks: 1,
             broken: None,
         }
     }
@@ -264,6 +267,11 @@ impl<N: Nic> Engine<N> {
         self.taken
     }
 
+    /// See [`OfiEndpoint::look_often`](crate::OfiEndpoint::look_often).
+    pub(crate) fn look_often(&mut self, looks: u32) {
+        self.looks = looks.max(1);
+    }
+
     /// Handles what has come, and sends what can be sent.
     pub(crate) fn progress(&mut self) {
         for _ in 0..BATCHES {
@@ -290,8 +298,14 @@ impl<N: Nic> Engine<N> {
         }
         let mut arrived = std::mem::take(&mut self.arrived);
         let mut bytes = std::mem::take(&mut self.arrived_bytes);
-        let polled =
-            self.nic.poll(BATCH, &mut |report| arrived.push(arrived_of(report, &mut bytes)));
+        let mut polled = Ok(0);
+        for _ in 0..self.looks {
+            polled =
+                self.nic.poll(BATCH, &mut |report| arrived.push(arrived_of(report, &mut bytes)));
+            if polled != Ok(0) {
+                break;
+            }
+        }
         // One look at the clock for all of them.
         self.seen = self.nic.tick();
         for one in arrived.drain(..) {
