@@ -2,9 +2,11 @@
 //!
 //! Invariants: all cases run, even after one failed. An ignored case is listed with its reason and
 //! is not counted as passed. A case that failed runs once more, alone: if it passes then, it is
-//! unsteady. One such case is let through and shown; two fail the stage.
+//! unsteady. One such case is let through and shown; two fail the stage. Cases have time limits of
+//! their own; a program that does not keep to them is ended, too.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use anyhow::{Context, ensure};
 use crate::cargo::{profile, root, target};
 use crate::shards::{self, End, Ran};
 use crate::stages::{Count, Outcome};
-use crate::test_programs::{self, Program};
+use crate::test_programs::{self, Program, limited};
 
 /// The library's unit tests, which the standard test runner runs.
 const LIBRARY: &str = "weft_e2e";
@@ -30,7 +32,9 @@ pub fn run(long: bool, ran: &mut Vec<Ran>) -> Outcome {
 fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
     let programs = build()?;
     let third = if long { None } else { third() };
-    let prepare = |command: &mut Command| {
+    let limit = Duration::from_mins(if long { 30 } else { 5 });
+    let start = |path: &Path| {
+        let mut command = limited(path, limit);
         command
             .current_dir(root().join("crates/e2e"))
             .env("WEFT_BIN", target().join(profile(long)).join("weft"));
@@ -40,12 +44,12 @@ fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
         if long {
             command.env("WEFT_E2E_LONG", "1");
         }
+        command
     };
     let mut count = Count::default();
     let mut planned = Vec::new();
     for Program { name, path, .. } in &programs {
-        let mut command = Command::new(path);
-        prepare(&mut command);
+        let mut command = start(path);
         if name == LIBRARY {
             count.add(library(command)?);
             continue;
@@ -62,14 +66,14 @@ fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
         println!("{}", line(&one));
         ran.push(one);
     };
-    shards::run(together, at_once, &prepare, &mut tell);
+    shards::run(together, at_once, &start, &mut tell);
     println!("\nrunning {} cases alone:", alone.len());
     for case in &alone {
         let reason = case.alone.as_deref().unwrap_or_default();
         println!("    {}::{}, {reason}", case.program, case.name);
     }
-    shards::run(alone, 1, &prepare, &mut tell);
-    shards::repeat_failed(&all, ran, &prepare);
+    shards::run(alone, 1, &start, &mut tell);
+    shards::repeat_failed(&all, ran, &start);
     count.add(report(ran));
     Ok(count)
 }

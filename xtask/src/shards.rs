@@ -4,7 +4,7 @@
 //! line has failed. The output of a failed case is shown at the end.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -78,18 +78,19 @@ pub fn ordered(mut cases: Vec<Case>) -> [VecDeque<Case>; 2] {
     [together.into(), alone.into()]
 }
 
-/// Runs the cases, `at_once` at a time, and passes each result to `tell`.
+/// Runs the cases, `at_once` at a time, and passes each result to `tell`. `start` makes the command
+/// that runs a test program.
 pub fn run(
     cases: VecDeque<Case>,
     at_once: usize,
-    prepare: &(dyn Fn(&mut Command) + Sync),
+    start: &(dyn Fn(&Path) -> Command + Sync),
     tell: &mut (dyn FnMut(Ran) + Send),
 ) {
     let (queue, tell) = (Mutex::new(cases), Mutex::new(tell));
     let next = || queue.lock().ok()?.pop_front();
     let work = || {
         while let Some(case) = next() {
-            let ran = run_one(&case, prepare);
+            let ran = run_one(&case, start);
             if let Ok(mut tell) = tell.lock() {
                 tell(ran);
             }
@@ -104,24 +105,23 @@ pub fn run(
 
 /// Runs each failed case of `ran` once more, alone. One that passes then is unsteady: the failure
 /// tells of a race, in weft or in the case, and somebody has to find it.
-pub fn repeat_failed(cases: &[Case], ran: &mut [Ran], prepare: &(dyn Fn(&mut Command) + Sync)) {
+pub fn repeat_failed(cases: &[Case], ran: &mut [Ran], start: &(dyn Fn(&Path) -> Command + Sync)) {
     for one in ran {
         let End::Failed(printed) = &mut one.end else { continue };
         let case = cases.iter().find(|case| case.full_name() == one.name);
-        let again = case.map(|case| run_one(case, prepare).end);
+        let again = case.map(|case| run_one(case, start).end);
         if again == Some(End::Passed) {
             one.end = End::Unsteady(std::mem::take(printed));
         }
     }
 }
 
-fn run_one(case: &Case, prepare: &dyn Fn(&mut Command)) -> Ran {
-    let mut command = Command::new(&case.path);
+fn run_one(case: &Case, start: &dyn Fn(&Path) -> Command) -> Ran {
+    let mut command = start(&case.path);
     command.args(["--exact", &case.name]).stdin(Stdio::null());
-    prepare(&mut command);
-    let start = std::time::Instant::now();
+    let begin = std::time::Instant::now();
     let output = command.output();
-    let took = start.elapsed();
+    let took = begin.elapsed();
     let name = case.full_name();
     let mut busy = Duration::ZERO;
     let end = match output {
@@ -222,7 +222,7 @@ mod tests {
             ran("never", End::Failed("bug".into())),
             ran("good", End::Passed),
         ];
-        repeat_failed(&cases, &mut all, &|_| {});
+        repeat_failed(&cases, &mut all, &|path| Command::new(path));
         let ends = all.map(|one| one.end);
         std::fs::remove_dir_all(&directory).expect("an own directory");
         assert_eq!(ends, [End::Unsteady("race".into()), End::Failed("bug".into()), End::Passed]);
@@ -236,7 +236,7 @@ mod tests {
         };
         let cases: VecDeque<Case> = (0..20).map(|number| case(&number.to_string())).collect();
         let mut told = Vec::new();
-        run(cases, 3, &|_| {}, &mut |ran| told.push(ran));
+        run(cases, 3, &|path| Command::new(path), &mut |ran| told.push(ran));
         assert_eq!(told.len(), 20);
         assert!(told.iter().all(|ran| matches!(&ran.end, End::Failed(words)
             if words.contains("--exact"))));

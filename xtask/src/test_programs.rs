@@ -11,11 +11,16 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
 use crate::cargo::cargo;
 use crate::stages::Count;
+
+/// What a program may take. The slowest takes a tenth of this; one that hangs must not hold up what
+/// runs behind it, and what it printed tells which test that was.
+const LIMIT: Duration = Duration::from_mins(5);
 
 /// A test program.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,9 +88,17 @@ pub fn run(programs: Vec<Program>) -> Count {
     count.into_inner().unwrap_or(Count { failed: 1, ..Count::default() })
 }
 
+/// A command that runs the program at `path` and ends it, and what it started, after `limit`. It
+/// fails then, by status 124.
+pub fn limited(path: &Path, limit: Duration) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=10", &limit.as_secs().to_string()]).arg(path);
+    command
+}
+
 /// The output of a program, and the numbers of its tests.
 fn run_one(program: &Program) -> (String, Count) {
-    let mut command = Command::new(&program.path);
+    let mut command = limited(&program.path, LIMIT);
     command.arg("--quiet").current_dir(&program.package).stdin(Stdio::null());
     match command.output() {
         Ok(output) => {
@@ -135,6 +148,15 @@ mod tests {
         assert_eq!(count(printed, false), Count { passed: 3, failed: 1, ..Count::default() });
         assert_eq!(count("running 3 tests\n", true).failed, 1);
         assert_eq!(count("test result: FAILED. 1 passed; 2 failed;", false).failed, 2);
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended() {
+        let start = std::time::Instant::now();
+        let mut command = limited(Path::new("sleep"), Duration::from_secs(1));
+        let output = command.arg("60").output().expect("timeout is part of the system");
+        assert_eq!(output.status.code(), Some(124));
+        assert!(start.elapsed() < Duration::from_secs(50), "it ran to its end");
     }
 
     #[test]

@@ -478,17 +478,19 @@ def fabric(*arguments, check=True):
     return weft("fabric", *arguments, check=check)
 
 
-MEASURE = "lab exec n0 -- weft perf latency --to 0 --transport shm --runs 1".split()
+def measure(transport, iterations):
+    """The arguments of weft for a measurement from n0 to n1."""
+    perf = ["perf", "latency", "--to", "0", "--transport", transport, "--runs", "1"]
+    return ["lab", "exec", "n0", "--", WEFT, *perf, "--iterations", str(iterations)]
 
 
-def endpoints():
+def endpoints(transport):
     """Endpoints on n0 and n1 that exchange messages, more than anybody waits for."""
-    MEASURE[4] = WEFT
-    serve = [WEFT, "lab", "exec", "n1", "--", WEFT, "perf", "serve"]
+    serve = [WEFT, "lab", "exec", "n1", "--", WEFT, "perf", "serve", "--transport", transport]
     server = subprocess.Popen(serve, stdout=subprocess.PIPE, text=True)
     assert "serving" in server.stdout.readline()
-    measure = [WEFT, *MEASURE, "--iterations", "40000000"]
-    measured = subprocess.Popen(measure, stdout=-1, stderr=-1, text=True)
+    command = [WEFT, *measure(transport, 40000000)]
+    measured = subprocess.Popen(command, stdout=-1, stderr=-1, text=True)
 
     def measures():
         status = json.loads(weft("status", "--node", "lab", "--json").stdout)
@@ -540,7 +542,7 @@ def cut_off():
             return int.from_bytes(file.read(8), "little")
 
     wait_for(lambda: on_fabric() > 10 << 20)
-    server, measured = endpoints()
+    server, measured = endpoints("shm")
     fabric("fail", "n0-n2")
     assert fabric("trace", "n0", "n1", check=False).returncode == 1
     assert fabric("check", check=False).returncode == 1
@@ -552,16 +554,47 @@ def cut_off():
     assert sender.process.poll() is None
     fabric("heal", "n0-n2")
     assert receiver.end() == sender.end()
-    # Endpoints live through a short cut, and are told of the end of their peer after the silence.
+    # Endpoints live through a short cut.
     assert measured.poll() is None, measured.communicate()
+    long_cut("shm", server, measured)
+
+
+def long_cut(transport, server, measured):
+    """Endpoints are told of the end of their peer after the silence. Then others meet."""
     fabric("fail", "n0-n2")
     told = measured.communicate(timeout=LIMIT)[1]
     assert measured.returncode == 1 and "is gone" in told and server.poll() is None, told
     fabric("heal", "n0-n2")
-    again = weft(*MEASURE, "--iterations", "100")
+    again = weft(*measure(transport, 100))
     assert "latency" in again.stdout, again.stdout
     server.kill()
     server.wait()
+
+
+def cut_off_over_libfabric():
+    """Endpoints that meet at ports of libfabric wait while no way leads to their peer."""
+    weft("lab", "down")
+    os.environ["WEFT_FABRIC_SILENCE_MS"] = "4000"
+    weft("lab", "up", "--nodes", str(NODES))
+    fabric("fail", "n0-n1")
+    server, measured = endpoints("ofi")
+    came = lambda: devices()[1]["received"]
+
+    def goes_on():
+        before = came()
+        wait_for(lambda: came() > before + 1000)
+
+    # Their bytes go over the devices of their nodes.
+    goes_on()
+    fabric("fail", "n0-n2")
+    still = came()
+    time.sleep(1.5)
+    assert came() < still + 10, f"{came() - still} packets came over a link that was cut"
+    assert measured.poll() is None, measured.communicate()
+    fabric("heal", "n0-n2")
+    goes_on()
+    assert measured.poll() is None, measured.communicate()
+    long_cut("ofi", server, measured)
 
 
 def daemons():

@@ -329,7 +329,8 @@ def floods(paced=False):
         before = settled(0)[0]
         tool(0, "iperf3", "-u", "-b", 0, "-l", 200, "-c", "n1", "-t", 3)
         sent = settled(0)[0]
-        assert sent["packets"] - before["packets"] > 100_000, sent
+        # More than the queues on the way hold, however slow the machine is.
+        assert sent["packets"] - before["packets"] > 30_000, sent
         assert lost() <= 0
         if paced:
             assert sent["dropped"] == before["dropped"], f"{before} {sent}"

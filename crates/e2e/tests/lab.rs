@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
+use weft_libfabric::Library;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const ENDS: Duration = Duration::from_secs(130);
@@ -60,7 +61,12 @@ fn main() -> ExitCode {
             _ => case,
         }
     });
-    suite::main(own.into_iter().chain(with_tools).map(|case| case.within(ENDS)).collect())
+    let over_ports = Case::new("cut_off_over_libfabric", || {
+        Library::load().map_err(|error| Skip(error.to_string()))?;
+        run("lab.py", "cut_off_over_libfabric", &[])
+    });
+    let all = own.into_iter().chain(with_tools).chain([over_ports]);
+    suite::main(all.map(|case| case.within(ENDS)).collect())
 }
 
 const DROPS: &str =

@@ -24,8 +24,6 @@ const VICTIM: u32 = 1;
 const FRIEND: u32 = 0;
 const HOSTILE: u32 = 9;
 const SLOTS: u32 = 2;
-/// Bytes of a message of the fabric at most.
-const MESSAGE_BYTES: usize = 120;
 
 /// Where the ports of a test meet: a transport.
 pub trait Venue {
@@ -86,7 +84,9 @@ impl<'a, E: Endpoint> Scene<'a, E> {
 
     fn say(&mut self, tag: u8, to_all: bool, bytes: &[u8]) {
         let header = MessageHeader::tag(tag);
-        let bytes = &bytes[..bytes.len().min(MESSAGE_BYTES)];
+        // Also more than a port sends, where the fabric carries it.
+        let bytes_max = self.hostile.capabilities().message_bytes_max;
+        let bytes = &bytes[..bytes.len().min(bytes_max)];
         // If there is no room, the message is dropped.
         let _ = if to_all {
             self.hostile.send_multicast(Group::BROADCAST, header, &[bytes]).map(drop)

@@ -12,6 +12,8 @@ use crate::segment::Seat;
 
 /// The version of this protocol. Ports of different versions do not talk.
 pub const VERSION: u16 = 4;
+/// Bytes of a message at most, also where the fabric carries more.
+pub const BYTES_MAX: usize = 120;
 /// The first bytes of every greeting.
 const MAGIC: [u8; 4] = *b"wEth";
 

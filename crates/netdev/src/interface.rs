@@ -133,6 +133,19 @@ impl Interface {
         self.call("setting the state", &flags.to_ne_bytes(), sys::set_flags).map(|_| ())
     }
 
+    /// The interface's first IPv4 address; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`NetdevError::Os`], also when there is no such interface.
+    pub fn address(&self) -> Result<Option<Ipv4Addr>, NetdevError> {
+        match self.call("reading the IPv4 address", &[], sys::address) {
+            // A `struct sockaddr_in`: family and port come first.
+            Ok([_, _, _, _, a, b, c, d, ..]) => Ok(Some(Ipv4Addr::new(a, b, c, d))),
+            Err(NetdevError::Os { errno: Errno::ADDRNOTAVAIL, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Adds an address with a prefix of `prefix` bits. An address that the interface has already is
     /// no error.
     ///
@@ -195,6 +208,8 @@ mod tests {
         let loopback = Interface::named("lo").expect("a name");
         assert_eq!(loopback.index(), Ok(1));
         assert!(loopback.mtu().is_ok_and(|mtu| mtu >= 1_280));
+        let address = loopback.address().expect("the interface is there");
+        assert!(address.is_none_or(|address| address.is_loopback()), "{address:?}");
         let none = Interface::named("weft-none").expect("a name").index();
         assert!(matches!(none, Err(NetdevError::Os { errno: Errno::NODEV, .. })), "{none:?}");
     }

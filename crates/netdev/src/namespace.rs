@@ -77,6 +77,13 @@ impl Namespace {
         rustix::fs::stat(self.path()).ok().map(|status| status.st_ino)
     }
 
+    /// True if the calling thread is in the namespace.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        let own = rustix::fs::stat("/proc/thread-self/ns/net").ok().map(|status| status.st_ino);
+        own.is_some() && own == self.inode()
+    }
+
     /// Creates the namespace and turns its loopback interface on.
     ///
     /// # Errors

@@ -41,6 +41,8 @@ of_interface! {
     flags = 0x8913;
     /// SIOCSIFFLAGS.
     set_flags = 0x8914;
+    /// SIOCGIFADDR.
+    address = 0x8915;
     /// SIOCGIFMTU.
     mtu = 0x8921;
     /// SIOCSIFMTU.

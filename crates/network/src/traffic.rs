@@ -3,6 +3,8 @@
 //! The patterns are those of Dally and Towles, section 3.2. On a grid they move the coordinates; on
 //! other graphs the hosts count as a row, or as a square for the transpose.
 
+use std::collections::HashMap;
+
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use thiserror::Error;
@@ -43,30 +45,37 @@ pub enum Pattern {
 /// Why a pattern does not fit a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum PatternError {
-    /// Less than two hosts.
-    #[error("traffic needs two hosts or more, and the graph has {0}")]
-    Hosts(u32),
+    /// There is no sender, or one without another host to send to.
+    #[error("traffic needs a host that sends and another one that it sends to")]
+    Alone,
     /// The sizes of the grid change when they are reversed, or the number of hosts is no square.
     #[error("the transpose needs a grid that is as wide as high, or a square number of hosts")]
     NotSquare,
     /// There is no such host.
-    #[error("there is no host {host}; the graph has {hosts}, counted from 0")]
+    #[error("there is no host {host} among the {hosts}, counted from 0")]
     NoHost {
         /// The host that was named.
         host: u32,
         /// The number of hosts.
         hosts: u32,
     },
+    /// It moves coordinates, which some of the hosts do not have among themselves.
+    #[error("transpose, tornado and neighbour are patterns of all hosts")]
+    Some,
     /// More than all messages.
     #[error("{0} of a hundred messages are more than all; give 100 or less")]
     Percent(u8),
 }
 
-/// A pattern for the hosts of a graph.
+/// A pattern for the hosts of a graph, or for some that send to some.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     pattern: Pattern,
+    /// The hosts that send.
     hosts: Vec<Vertex>,
+    /// Those that are sent to, and the place of each sender among them.
+    to: Vec<Vertex>,
+    own: Vec<Option<u32>>,
     /// The sizes of the dimensions in which the hosts stand; the first counts fastest.
     sizes: Vec<u32>,
     is_grid: bool,
@@ -80,51 +89,85 @@ impl Traffic {
     pub fn new(graph: &Graph, pattern: Pattern) -> Result<Self, PatternError> {
         let hosts: Vec<Vertex> = graph.hosts().collect();
         let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-        if count < 2 {
-            return Err(PatternError::Hosts(count));
-        }
         let grid = if let Layout::Grid(grid) = graph.layout() { Some(grid) } else { None };
         let mut sizes = grid.map_or_else(|| vec![count], |grid| grid.sizes().to_vec());
         if pattern == Pattern::Transpose && grid.is_none() {
             let side = count.isqrt();
-            sizes = vec![side, count / side];
+            sizes = vec![side, count.checked_div(side).unwrap_or(0)];
         }
         let is_whole = sizes.iter().product::<u32>() == count;
         let reversed = sizes.iter().rev();
         if pattern == Pattern::Transpose && !(is_whole && sizes.iter().eq(reversed)) {
             return Err(PatternError::NotSquare);
         }
+        let all = Self::of(hosts.clone(), hosts, pattern)?;
+        Ok(Self { sizes, is_grid: grid.is_some(), ..all })
+    }
+
+    /// The pattern for messages from each of `from` to hosts of `to`. Hosts of patterns are counted
+    /// among those of `to`.
+    ///
+    /// # Errors
+    /// [`PatternError`] if it does not fit.
+    pub fn among(
+        from: Vec<Vertex>,
+        to: Vec<Vertex>,
+        pattern: Pattern,
+    ) -> Result<Self, PatternError> {
+        if matches!(pattern, Pattern::Transpose | Pattern::Tornado | Pattern::Neighbour) {
+            return Err(PatternError::Some);
+        }
+        Self::of(from, to, pattern)
+    }
+
+    fn of(from: Vec<Vertex>, to: Vec<Vertex>, pattern: Pattern) -> Result<Self, PatternError> {
+        let hosts = u32::try_from(to.len()).unwrap_or(u32::MAX);
+        let places: HashMap<Vertex, u32> = to.iter().copied().zip(0..).collect();
+        let own: Vec<_> = from.iter().map(|vertex| places.get(vertex).copied()).collect();
+        let has_other = |own: &Option<u32>| hosts > u32::from(own.is_some());
+        if own.is_empty() || !own.iter().all(has_other) {
+            return Err(PatternError::Alone);
+        }
         match pattern {
             Pattern::Hotspot { percent, .. } if percent > 100 => {
                 return Err(PatternError::Percent(percent));
             }
-            Pattern::Hotspot { host, .. } | Pattern::Incast { host } if host >= count => {
-                return Err(PatternError::NoHost { host, hosts: count });
+            Pattern::Hotspot { host, .. } | Pattern::Incast { host } if host >= hosts => {
+                return Err(PatternError::NoHost { host, hosts });
             }
             _ => {}
         }
-        Ok(Self { pattern, hosts, sizes, is_grid: grid.is_some() })
+        let sizes = vec![hosts];
+        Ok(Self { pattern, hosts: from, to, own, sizes, is_grid: false })
     }
 
-    /// The number of hosts.
+    /// The number of hosts that send.
     #[must_use]
     pub fn hosts(&self) -> u32 {
         u32::try_from(self.hosts.len()).unwrap_or(u32::MAX)
     }
 
-    /// The vertex of the `host`th host.
+    /// The vertex of the `host`th host that sends.
     #[must_use]
     pub fn vertex(&self, host: u32) -> Vertex {
         self.hosts[index(host)]
     }
 
-    /// The destination of message number `sequence` of the `from`th host, as a place among the
-    /// hosts. `None` if this host sends nothing.
-    pub fn destination(&self, from: u32, sequence: u64, random: &mut impl Rng) -> Option<u32> {
-        let hosts = self.hosts();
+    /// The destination of message number `sequence` of the `from`th host. `None` if this host sends
+    /// nothing.
+    pub fn destination(&self, from: u32, sequence: u64, random: &mut impl Rng) -> Option<Vertex> {
+        self.place_of_destination(from, sequence, random).map(|to| self.to[index(to)])
+    }
+
+    /// The same, as a place among the hosts that are sent to.
+    fn place_of_destination(&self, from: u32, sequence: u64, random: &mut impl Rng) -> Option<u32> {
+        let hosts = u32::try_from(self.to.len()).unwrap_or(u32::MAX);
+        let own = self.own[index(from)];
+        // The hosts that are not the sender itself.
+        let others = hosts - u32::from(own.is_some());
         let uniform = |random: &mut dyn Rng| {
-            let other = random.random_range(0..hosts - 1);
-            other + u32::from(other >= from)
+            let other = random.random_range(0..others);
+            other + u32::from(own.is_some_and(|own| other >= own))
         };
         let to = match self.pattern {
             Pattern::Uniform => uniform(random),
@@ -136,15 +179,17 @@ impl Traffic {
             Pattern::Neighbour => self.neighbour(from, random),
             Pattern::Hotspot { host, percent } => {
                 let hot = random.random_range(0..100) < percent;
-                if hot && from != host { host } else { uniform(random) }
+                if hot && own != Some(host) { host } else { uniform(random) }
             }
             Pattern::Incast { host } => host,
             Pattern::AllToAll => {
-                let step = u32::try_from(sequence % u64::from(hosts - 1)).unwrap_or(0) + 1;
-                u32::try_from((u64::from(from) + u64::from(step)) % u64::from(hosts)).unwrap_or(0)
+                // Senders that are no receivers begin at different ones.
+                let first = own.map_or(u64::from(from), |own| u64::from(own) + 1);
+                let step = sequence % u64::from(others);
+                u32::try_from((first + step) % u64::from(hosts)).unwrap_or(0)
             }
         };
-        (to != from).then_some(to)
+        (own != Some(to)).then_some(to)
     }
 
     fn neighbour(&self, from: u32, random: &mut impl Rng) -> u32 {
@@ -236,9 +281,8 @@ impl Iterator for OpenLoop {
             let to = self.traffic.destination(from, *sequence - 1, &mut self.random);
             self.tag += 1;
             if let Some(to) = to {
-                let [from, to] = [from, to].map(|host| self.traffic.vertex(host));
                 let (bytes, class, tag) = (self.bytes, self.class, self.tag - 1);
-                let to = to.into();
+                let (from, to) = (self.traffic.vertex(from), to.into());
                 return Some((self.time >> 16, Message { from, to, bytes, class, tag }));
             }
             self.time = self.time.checked_add(self.random.random_range(0..=2 * self.gap))?;
@@ -281,6 +325,40 @@ mod tests {
     }
 
     #[test]
+    fn some_hosts_send_to_some() {
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        // Host 2 is on both sides, and sends nothing to itself.
+        let some = |pattern| Traffic::among(vec![1, 2, 3], vec![7, 2], pattern);
+        let uniform = some(Pattern::Uniform).expect("it fits");
+        let mut seen = [[false; 8]; 3];
+        for _ in 0..100 {
+            for from in 0..3 {
+                let to = uniform.destination(from, 0, &mut random).expect("it sends");
+                seen[index(from)][index(to)] = true;
+            }
+        }
+        let places = |seen: [bool; 8]| seen.iter().filter(|seen| **seen).count();
+        assert_eq!(seen.map(places), [2, 1, 2]);
+        assert!(seen[0][2] && seen[0][7] && seen[1][7] && seen[2][2] && seen[2][7]);
+        let all = some(Pattern::AllToAll).expect("it fits");
+        let mut next = |from, number| all.destination(from, number, &mut random);
+        assert_eq!([next(0, 0), next(0, 1), next(0, 2)], [7, 2, 7].map(Some));
+        assert_eq!([next(1, 0), next(1, 1)], [7, 7].map(Some));
+        assert_eq!(next(2, 0), Some(7));
+        let incast = some(Pattern::Incast { host: 1 }).expect("it fits");
+        let to: Vec<_> = (0..3).map(|from| incast.destination(from, 0, &mut random)).collect();
+        assert_eq!(to, [Some(2), None, Some(2)]);
+        let error = |from: &[u32], to: &[u32], pattern| {
+            Traffic::among(from.to_vec(), to.to_vec(), pattern).map(|_| ())
+        };
+        assert_eq!(error(&[1], &[1], Pattern::Uniform), Err(PatternError::Alone));
+        assert_eq!(error(&[], &[1], Pattern::Uniform), Err(PatternError::Alone));
+        assert_eq!(error(&[1], &[2], Pattern::Tornado), Err(PatternError::Some));
+        let none = Err(PatternError::NoHost { host: 1, hosts: 1 });
+        assert_eq!(error(&[1], &[2], Pattern::Incast { host: 1 }), none);
+    }
+
+    #[test]
     fn random_patterns_keep_to_their_shares() {
         let mut random = ChaCha8Rng::seed_from_u64(2);
         let uniform = traffic(&[4, 4], Pattern::Uniform).expect("it fits");
@@ -302,7 +380,7 @@ mod tests {
     fn patterns_that_do_not_fit_are_refused() {
         let error = |sizes: &[u32], pattern| traffic(sizes, pattern).map(|_| ());
         assert_eq!(error(&[4, 3], Pattern::Transpose), Err(PatternError::NotSquare));
-        assert_eq!(error(&[1], Pattern::Uniform), Err(PatternError::Hosts(1)));
+        assert_eq!(error(&[1], Pattern::Uniform), Err(PatternError::Alone));
         let none = Err(PatternError::NoHost { host: 4, hosts: 4 });
         assert_eq!(error(&[4], Pattern::Incast { host: 4 }), none);
         let much = Pattern::Hotspot { host: 0, percent: 101 };

@@ -10,7 +10,7 @@ use weft_network::time::Time;
 use weft_network::traffic::{OpenLoop, Traffic};
 use weft_topology::Vertex;
 
-use crate::scenario::{ClosedPace, Scenario, Workload};
+use crate::scenario::{ClosedPace, Scenario, Workload, tag_of};
 
 /// A source of messages.
 pub(crate) enum Feed<'a> {
@@ -39,12 +39,14 @@ pub(crate) struct Closed<'a> {
 }
 
 impl<'a> Feed<'a> {
-    /// The messages of a run with an offered load in percent, if the workload has loads.
-    pub fn new(scenario: &'a Scenario, load: Option<u32>) -> Self {
-        let seed = scenario.settings.seed;
-        match &scenario.workload {
+    /// The messages of a group in a run.
+    pub fn new(scenario: &'a Scenario, group: usize, run: usize) -> Self {
+        // Groups draw other numbers, and the first one those of a scenario that has one alone.
+        let seed = scenario.settings.seed ^ tag_of(group, 0);
+        let workload = &scenario.groups[group].workload;
+        match workload {
             Workload::Open { traffic, bytes, class, .. } => {
-                let rate = offered(scenario, load.unwrap_or(100));
+                let rate = offered(scenario, workload.load(run).unwrap_or(100));
                 let end = scenario.timing.warmup + scenario.timing.measure;
                 let open = OpenLoop::new(traffic.clone(), *bytes, *class, rate, seed);
                 let timed: Box<dyn Iterator<Item = _>> =
@@ -141,7 +143,7 @@ impl<'a> Closed<'a> {
                 }
                 if let Some(to) = to {
                     self.tag += 1;
-                    let [from, to] = [host, to].map(|host| self.traffic.vertex(host));
+                    let from = self.traffic.vertex(host);
                     return Some(Message { from, to: to.into(), tag: self.tag - 1, ..self.model });
                 }
             }

@@ -1,6 +1,10 @@
 //! The form of a scenario file, before its values are checked.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::scenario::{Level, Operation};
 
@@ -17,7 +21,7 @@ pub(crate) struct File {
     #[serde(default)]
     pub network: Option<NetworkEntry>,
     pub manager: Option<ManagerEntry>,
-    pub traffic: TrafficEntry,
+    pub traffic: TrafficEntries,
     #[serde(default)]
     pub run: RunEntry,
     #[serde(default, rename = "fault")]
@@ -71,12 +75,46 @@ pub(crate) enum ArbitrationEntry {
     Age,
 }
 
+/// The traffic of all hosts, or that of each of some groups.
+pub(crate) enum TrafficEntries {
+    /// A table `[traffic]`.
+    One(Box<TrafficEntry>),
+    /// Tables `[[traffic]]`.
+    Groups(Vec<TrafficEntry>),
+}
+
+impl<'de> Deserialize<'de> for TrafficEntries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Errors of a derived untagged enum do not say what is wrong.
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = TrafficEntries;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a table [traffic], or tables [[traffic]]")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                let entry = TrafficEntry::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(TrafficEntries::One(Box::new(entry)))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, tables: A) -> Result<Self::Value, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(tables)).map(TrafficEntries::Groups)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TrafficEntry {
+    pub name: Option<String>,
+    pub hosts: Option<Vec<String>>,
+    pub to: Option<Vec<String>>,
     pub pattern: String,
-    #[serde(default)]
-    pub operation: Operation,
+    pub operation: Option<Operation>,
     #[serde(default = "TrafficEntry::message_bytes_default")]
     pub message_bytes: u64,
     #[serde(default)]

@@ -1,46 +1,108 @@
 //! The traffic of a scenario file, checked.
 
+use std::ops::RangeInclusive;
+
 use weft_network::Message;
 use weft_network::time::{NANOSECOND, Time};
 use weft_network::traffic::{Pattern, PatternError, Traffic};
-use weft_topology::{Graph, Vertex};
+use weft_topology::{Graph, Kind, Vertex};
 
 use crate::file::TrafficEntry;
 use crate::place::Flaw;
-use crate::scenario::{ClosedPace, Level, Operation, TIME_MAX_NS, Workload};
+use crate::scenario::{ClosedPace, Group, Level, Operation, TIME_MAX_NS, Workload};
 
 /// Offered loads of a scenario at most.
 const LOADS_MAX: usize = 100;
-/// Hosts at most at the level of endpoints, and bytes of a put or a get there.
+/// Hosts of a group at most at the level of endpoints.
 const ENDPOINTS_MAX: usize = 256;
-const PUT_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a short message, with the number that the run gives it; bytes of an atomic.
-const SHORT_BYTES: std::ops::RangeInclusive<u64> = 8..=120;
-const ATOMIC_BYTES: u64 = 8;
+/// The same where each two hosts have memory of their own.
+const PAIRED_MAX: usize = 64;
 /// Messages of a trace at most.
 const TRACE_MAX: usize = 10_000_000;
 
+impl Operation {
+    /// The bytes of a message. Some have the number that the run gives it in them.
+    fn bytes(self) -> RangeInclusive<u64> {
+        const MEBIBYTE: u64 = 1 << 20;
+        match self {
+            Self::Put | Self::Get => 0..=MEBIBYTE,
+            Self::Message => 8..=120,
+            Self::Atomic => 8..=8,
+            Self::LongMessage => 8..=MEBIBYTE,
+            Self::Lane => 1..=MEBIBYTE,
+            Self::Frame => 46..=64_000,
+        }
+    }
+
+    fn hosts_max(self) -> usize {
+        if matches!(self, Self::Lane | Self::Frame) { PAIRED_MAX } else { ENDPOINTS_MAX }
+    }
+}
+
 impl TrafficEntry {
-    /// The messages. `read` gives the text of a trace.
-    pub fn workload(
+    /// The `number`th group of hosts. `read` gives the text of a trace.
+    pub fn group(
+        &self,
+        number: usize,
+        graph: &Graph,
+        level: Level,
+        classes: u8,
+        read: impl Fn(&str) -> std::io::Result<String>,
+    ) -> Result<Group, Flaw> {
+        let all = || graph.hosts().collect::<Vec<_>>();
+        let named = |key, names: &Option<Vec<String>>| {
+            names.as_ref().map_or_else(|| Ok(all()), |names| hosts(key, names, graph))
+        };
+        let (from, to) = (named("hosts", &self.hosts)?, named("to", &self.to)?);
+        let senders = from.len();
+        let mut members = [&from[..], &to[..]].concat();
+        members.sort_unstable();
+        members.dedup();
+        let workload = self.workload(graph, level, (from, to), read)?;
+        self.check(&members, level, &workload, classes)?;
+        Ok(Group {
+            name: self.name.clone().unwrap_or_else(|| format!("group {}", number + 1)),
+            pattern: self.pattern.clone(),
+            operation: self.operation.unwrap_or_default(),
+            workload,
+            senders,
+            members,
+        })
+    }
+
+    /// The messages of the hosts `from` to the hosts `to`.
+    fn workload(
         &self,
         graph: &Graph,
         level: Level,
+        (from, to): (Vec<Vertex>, Vec<Vertex>),
         read: impl Fn(&str) -> std::io::Result<String>,
     ) -> Result<Workload, Flaw> {
         if self.pattern == "trace" {
+            let some = [("hosts", &self.hosts), ("to", &self.to)];
+            if let Some((key, _)) = some.iter().find(|(_, names)| names.is_some()) {
+                return Err(Flaw::of(key, "the file of a trace names its hosts; leave this out"));
+            }
             let file = self.file.as_ref().ok_or_else(|| Flaw::whole("a trace needs its `file`"))?;
             let read = read(file).map_err(|error| format!("{file:?} cannot be read: {error}"));
             let messages = read
                 .and_then(|text| trace(&text, graph).map_err(|error| format!("{file:?}, {error}")));
             return messages.map(Workload::Trace).map_err(|reason| Flaw::of("file", reason));
         }
-        let pattern = self.pattern(graph)?;
-        let traffic = Traffic::new(graph, pattern).map_err(|error| {
-            Flaw::of(
-                if matches!(error, PatternError::Percent(_)) { "percent" } else { "pattern" },
-                error,
-            )
+        let pattern = self.pattern(graph, &to)?;
+        let is_of_all = self.hosts.is_none() && self.to.is_none();
+        let traffic = if is_of_all {
+            Traffic::new(graph, pattern)
+        } else {
+            Traffic::among(from, to, pattern)
+        };
+        let traffic = traffic.map_err(|error| {
+            let key = match error {
+                PatternError::Percent(_) => "percent",
+                PatternError::Alone if !is_of_all => "hosts",
+                _ => "pattern",
+            };
+            Flaw::of(key, error)
         })?;
         let (bytes, class) = (self.message_bytes, self.class);
         if bytes > 1 << 40 {
@@ -82,9 +144,9 @@ impl TrafficEntry {
     }
 
     /// Checks what the level and the network allow.
-    pub fn check(
+    fn check(
         &self,
-        graph: &Graph,
+        members: &[Vertex],
         level: Level,
         workload: &Workload,
         classes: u8,
@@ -97,45 +159,42 @@ impl TrafficEntry {
             return Err(Flaw::of(if self.pattern == "trace" { "file" } else { "class" }, reason));
         }
         if level != Level::Endpoints {
-            return if self.operation == Operation::Put {
-                Ok(())
-            } else {
-                Err(Flaw::of("operation", "operations need level = \"endpoints\""))
-            };
+            let reason = "operations need level = \"endpoints\"";
+            return self.operation.map_or(Ok(()), |_| Err(Flaw::of("operation", reason)));
         }
-        if graph.hosts().count() > ENDPOINTS_MAX {
-            let reason =
-                format!("endpoints have {ENDPOINTS_MAX} hosts at most; take level = \"messages\"");
+        let operation = self.operation.unwrap_or_default();
+        let (most, hosts) = (operation.hosts_max(), members.len());
+        if hosts > most {
+            let reason = format!(
+                "{hosts} hosts are more than the {most} that endpoints of a group may have; name \
+                 fewer as `hosts` and `to`, or take level = \"messages\""
+            );
             return Err(Flaw::whole(reason));
         }
-        let is_sound = match self.operation {
-            Operation::Put | Operation::Get => longest <= PUT_BYTES_MAX,
-            Operation::Message => SHORT_BYTES.contains(&longest),
-            Operation::Atomic => longest == ATOMIC_BYTES,
-        };
-        if is_sound {
+        let bytes = operation.bytes();
+        let shortest = workload.shortest();
+        if bytes.contains(&longest) && bytes.contains(&shortest) {
             return Ok(());
         }
+        let wrong = if bytes.contains(&longest) { shortest } else { longest };
         let reason = format!(
-            "endpoints put and get {PUT_BYTES_MAX} bytes at most, short messages have {} to {}, \
-             and atomics {ATOMIC_BYTES}",
-            SHORT_BYTES.start(),
-            SHORT_BYTES.end()
+            "a message of {wrong} bytes; with this operation it has {} to {}",
+            bytes.start(),
+            bytes.end()
         );
-        Err(Flaw::of("message_bytes", reason))
+        Err(Flaw::of(if self.pattern == "trace" { "file" } else { "message_bytes" }, reason))
     }
 
-    fn pattern(&self, graph: &Graph) -> Result<Pattern, Flaw> {
+    /// The pattern of messages to the hosts `to`.
+    fn pattern(&self, graph: &Graph, to: &[Vertex]) -> Result<Pattern, Flaw> {
         let host = || -> Result<u32, Flaw> {
             let name = self.host.as_ref();
             let name = name.ok_or_else(|| Flaw::whole("this pattern needs its `host`"))?;
-            let vertex = graph.find(name);
-            let vertex =
-                vertex.ok_or_else(|| Flaw::of("host", format!("there is no host {name:?}")))?;
-            let place = graph.hosts().position(|host| host == vertex);
+            let vertex = host_of("host", name, graph)?;
+            let place = to.iter().position(|host| *host == vertex);
             place
                 .and_then(|place| u32::try_from(place).ok())
-                .ok_or_else(|| Flaw::of("host", format!("{name:?} is no host")))
+                .ok_or_else(|| Flaw::of("host", format!("{name:?} is not among the hosts of `to`")))
         };
         Ok(match self.pattern.as_str() {
             "uniform" => Pattern::Uniform,
@@ -159,6 +218,34 @@ impl TrafficEntry {
             }
         })
     }
+}
+
+/// The host of this name, which is the value of a key.
+fn host_of(key: &'static str, name: &str, graph: &Graph) -> Result<Vertex, Flaw> {
+    let vertex = graph.find(name);
+    let vertex = vertex.ok_or_else(|| Flaw::of(key, format!("there is no host {name:?}")))?;
+    let is_host = graph.kind(vertex) == Some(Kind::Host);
+    is_host.then_some(vertex).ok_or_else(|| Flaw::of(key, format!("{name:?} is no host")))
+}
+
+/// The hosts that are named, each once: `n3`, or `n3..n7` for all from one to another.
+fn hosts(key: &'static str, names: &[String], graph: &Graph) -> Result<Vec<Vertex>, Flaw> {
+    let mut hosts = Vec::new();
+    for name in names {
+        let ends = name.split_once("..").filter(|_| graph.find(name).is_none());
+        let Some((first, last)) = ends else {
+            hosts.push(host_of(key, name, graph)?);
+            continue;
+        };
+        let (first, last) = (host_of(key, first, graph)?, host_of(key, last, graph)?);
+        if first > last {
+            return Err(Flaw::of(key, format!("{name:?}: the first host comes behind the last")));
+        }
+        hosts.extend(graph.hosts().filter(|host| (first..=last).contains(host)));
+    }
+    hosts.sort_unstable();
+    hosts.dedup();
+    Ok(hosts)
 }
 
 /// The messages of a trace: in each line a time in nanoseconds, two hosts and a number of bytes,
@@ -195,7 +282,7 @@ fn parse_message(words: &[&str], graph: &Graph) -> Option<(Time, Message)> {
         _ => return None,
     };
     let time: u64 = words[0].parse().ok().filter(|ns| *ns <= TIME_MAX_NS)?;
-    let is_host = |vertex: &Vertex| graph.kind(*vertex) == Some(weft_topology::Kind::Host);
+    let is_host = |vertex: &Vertex| graph.kind(*vertex) == Some(Kind::Host);
     let from = graph.find(words[1]).filter(is_host)?;
     let to = graph.find(words[2]).filter(is_host)?;
     let bytes = words[3].parse().ok().filter(|bytes| *bytes <= 1 << 40)?;

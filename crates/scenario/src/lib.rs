@@ -22,6 +22,6 @@ mod run;
 mod scenario;
 
 pub use place::ScenarioError;
-pub use report::{LatencyReport, LinkLoad, MessageCounts, Point, Report};
+pub use report::{GroupReport, LatencyReport, LinkLoad, MessageCounts, Point, Report};
 pub use run::{Progress, RunError};
 pub use scenario::{Level, Scenario};

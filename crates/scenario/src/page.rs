@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::plot::{self, Axis, SERIES_MAX, Series, escape, number};
-use crate::report::{LinkLoad, Point, Report};
+use crate::report::{GroupReport, LinkLoad, Point, Report};
 
 const STYLE: &str = include_str!("page.css");
 /// Links in the table of the page.
@@ -32,13 +32,18 @@ pub(crate) fn html(report: &Report) -> String {
         figure(&mut page, "Throughput against offered load", &throughput(report));
         figure(&mut page, "Latency against offered load", &latency(report));
     }
-    figure(&mut page, "Distribution of latencies", &distribution(report));
+    let grouped = report.points.last().filter(|point| !point.groups.is_empty());
+    let caption = format!("Distribution of latencies{}", grouped.map_or("".to_owned(), of_load));
+    figure(&mut page, &caption, &distribution(report));
     if let Some(point) = report.points.last().filter(|point| !point.loads.is_empty()) {
         let caption = format!("Load of links{}", of_load(point));
         figure(&mut page, &caption, &plot::heat(&report.graph, &point.loads));
     }
     page.push_str("</div>\n");
     runs(&mut page, report);
+    if let Some(point) = report.points.last().filter(|point| !point.groups.is_empty()) {
+        groups(&mut page, &format!("Groups{}", of_load(point)), &point.groups);
+    }
     if let Some(point) = report.points.last().filter(|point| !point.busiest.is_empty()) {
         links(&mut page, &format!("Busiest links{}", of_load(point)), &point.busiest);
     }
@@ -87,8 +92,14 @@ fn latency(report: &Report) -> String {
     plot::lines(&LOAD, &Axis { label: "us", unit: 1_000 }, &series)
 }
 
-/// The distributions of runs that are spread over all loads.
+/// The distributions of runs that are spread over all loads; those of groups in the last run.
 fn distribution(report: &Report) -> String {
+    if let Some(point) = report.points.last().filter(|point| !point.groups.is_empty()) {
+        let groups = point.groups.iter().filter(|group| group.latency.messages > 0);
+        let series = groups
+            .map(|group| Series { name: group.name.clone(), places: group.distribution.clone() });
+        return plot::distributions(&series.take(SERIES_MAX).collect::<Vec<_>>());
+    }
     let points: Vec<&Point> =
         report.points.iter().filter(|point| point.latency.messages > 0).collect();
     let apart = points.len().div_ceil(SERIES_MAX).max(1);
@@ -138,6 +149,46 @@ fn runs(page: &mut String, report: &Report) {
             messages.given_up.to_string(),
             messages.unfinished.to_string(),
             number(point.ended_ns, 1_000),
+        ];
+        row(page, &cells);
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn groups(page: &mut String, heading: &str, groups: &[GroupReport]) {
+    let _ = write!(page, "<h2>{heading}</h2>\n<div class=\"table\"><table>\n<tr>");
+    for heading in [
+        "group",
+        "hosts",
+        "pattern",
+        "load %",
+        "MB/s",
+        "median us",
+        "mean us",
+        "99 % us",
+        "sent",
+        "delivered",
+        "given up",
+        "unfinished",
+    ] {
+        let _ = write!(page, "<th>{heading}</th>");
+    }
+    page.push_str("</tr>\n");
+    for group in groups {
+        let (latency, messages) = (&group.latency, &group.messages);
+        let cells = [
+            escape(&group.name),
+            group.hosts.to_string(),
+            escape(&group.pattern),
+            group.load_percent.map_or("-".to_owned(), |load| load.to_string()),
+            (group.delivered_bytes_per_second / 1_000_000).to_string(),
+            number(latency.median_ns, 1_000),
+            number(latency.mean_ns, 1_000),
+            number(latency.p99_ns, 1_000),
+            messages.sent.to_string(),
+            messages.delivered.to_string(),
+            messages.given_up.to_string(),
+            messages.unfinished.to_string(),
         ];
         row(page, &cells);
     }

@@ -42,8 +42,8 @@ pub(crate) enum Section {
     Top,
     /// The table of this name.
     Named(&'static str),
-    /// The table of this number among those with the name `fault`.
-    Fault(usize),
+    /// The table of this number among those with this name.
+    Numbered(&'static str, usize),
 }
 
 /// The text of a scenario.
@@ -72,11 +72,11 @@ impl Place<'_> {
                 let value = root.get_ref().get(name)?;
                 (table_of(value)?, value.span())
             }
-            Section::Fault(number) => {
-                let DeValue::Array(faults) = root.get_ref().get("fault")?.get_ref() else {
+            Section::Numbered(name, number) => {
+                let DeValue::Array(tables) = root.get_ref().get(name)?.get_ref() else {
                     return None;
                 };
-                let value = faults.get(number)?;
+                let value = tables.get(number)?;
                 (table_of(value)?, value.span())
             }
         };

@@ -22,7 +22,7 @@ pub struct Report {
     pub links: usize,
     /// How routes were computed.
     pub routing: String,
-    /// The pattern of the traffic.
+    /// The pattern of the traffic, or the names of its groups.
     pub pattern: String,
     /// The seed.
     pub seed: u64,
@@ -52,11 +52,35 @@ pub struct Point {
     pub latency: LatencyReport,
     /// Their distribution: up to so many nanoseconds, so many messages.
     pub distribution: Vec<(u64, u64)>,
+    /// The groups of hosts, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupReport>,
     /// The busiest links.
     pub busiest: Vec<LinkLoad>,
     /// Every link, for drawings.
     #[serde(skip)]
     pub(crate) loads: Vec<LinkLoad>,
+}
+
+/// The messages of a group of hosts in a run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct GroupReport {
+    /// The name of the group.
+    pub name: String,
+    /// The pattern of its traffic.
+    pub pattern: String,
+    /// The hosts that send.
+    pub hosts: usize,
+    /// Its offered load in percent of a link; `None` where hosts wait for earlier messages.
+    pub load_percent: Option<u32>,
+    /// The bytes of payload that arrive of each of its hosts in a second, on the average.
+    pub delivered_bytes_per_second: u64,
+    /// The ends of its messages.
+    pub messages: MessageCounts,
+    /// Their latencies.
+    pub latency: LatencyReport,
+    /// The distribution of their latencies.
+    pub distribution: Vec<(u64, u64)>,
 }
 
 /// The ends of messages.
@@ -72,6 +96,16 @@ pub struct MessageCounts {
     pub given_up: u64,
     /// Messages that had not ended at the end of the run.
     pub unfinished: u64,
+}
+
+impl MessageCounts {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.delivered += other.delivered;
+        self.resent += other.resent;
+        self.given_up += other.given_up;
+        self.unfinished += other.unfinished;
+    }
 }
 
 /// Latencies in nanoseconds, from the first time that a message was sent to its arrival.
@@ -130,7 +164,13 @@ impl Report {
             hosts: graph.hosts().count(),
             links: graph.links().count(),
             routing: scenario.routing.to_string(),
-            pattern: scenario.pattern.clone(),
+            pattern: match &scenario.groups[..] {
+                [group] => group.pattern.clone(),
+                groups => {
+                    let names: Vec<&str> = groups.iter().map(|group| &group.name[..]).collect();
+                    names.join(", ")
+                }
+            },
             seed: settings.seed,
             link_bytes_per_second: crate::feed::offered(scenario, 100),
             points,

@@ -15,8 +15,8 @@ use weft_routing::RoutingError;
 use crate::agenda::{Action, Agenda};
 use crate::engine::{Engine, Sent};
 use crate::feed::{Feed, offered};
-use crate::report::{LatencyReport, LinkLoad, MessageCounts, Point};
-use crate::scenario::{Scenario, Workload};
+use crate::report::{GroupReport, LatencyReport, LinkLoad, MessageCounts, Point};
+use crate::scenario::{Group, Scenario, Workload, group_of, tag_of};
 
 /// Outcomes between two reports of progress.
 const PROGRESS_OUTCOMES: u64 = 4_096;
@@ -73,9 +73,9 @@ pub(crate) fn all(
             progress(Progress { runs, runs_all, delivered, now_ns: now / NANOSECOND });
         };
         told(0, 0);
-        let mut run = Run::new(scenario, load)?;
+        let mut run = Run::new(scenario, runs)?;
         run.go(&mut told)?;
-        points.push(run.point(load));
+        points.push(run.point(runs, load));
     }
     progress(Progress { runs: runs_all, runs_all, delivered: 0, now_ns: 0 });
     Ok(points)
@@ -84,64 +84,126 @@ pub(crate) fn all(
 struct Run<'a> {
     scenario: &'a Scenario,
     engine: Engine,
-    feed: Feed<'a>,
+    /// The groups of hosts.
+    groups: Vec<GroupRun<'a>>,
     agenda: Agenda,
     /// Messages that were lost: when they were first sent, and how often they were lost.
     lost: BTreeMap<u64, (Time, u32)>,
-    /// Messages that have not ended.
-    open: u64,
-    counts: MessageCounts,
     /// The span in which messages are measured.
     from: Time,
     until: Time,
     /// The traffic of links when it begins and when it ends.
     notes: Vec<Vec<Counts>>,
-    /// Bytes that arrived in it.
-    bytes: u64,
     last_arrival: Time,
+}
+
+/// A group of hosts in a run.
+struct GroupRun<'a> {
+    group: &'a Group,
+    feed: Feed<'a>,
+    tally: Tally,
+}
+
+/// What became of messages.
+struct Tally {
+    /// Those that have not ended are *unfinished*.
+    counts: MessageCounts,
+    /// Bytes that arrived while it was measured.
+    bytes: u64,
     latencies: Histogram<u64>,
     latency_sum: u128,
 }
 
+impl Tally {
+    fn new() -> Self {
+        let latencies = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3);
+        Self {
+            counts: MessageCounts::default(),
+            bytes: 0,
+            latencies: latencies.expect("the bounds and three digits are allowed"),
+            latency_sum: 0,
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.counts.add(&other.counts);
+        self.bytes += other.bytes;
+        self.latencies.add(&other.latencies).expect("both have the same bounds");
+        self.latency_sum += other.latency_sum;
+    }
+
+    /// The bytes that each of `hosts` got or sent in a second, on the average, if they all came in
+    /// `span`.
+    fn rate(&self, span: Time, hosts: usize) -> u64 {
+        let hosts = u128::try_from(hosts).unwrap_or(u128::MAX).max(1);
+        let rate = u128::from(self.bytes) * u128::from(SECOND) / (u128::from(span) * hosts);
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+}
+
 impl<'a> Run<'a> {
-    fn new(scenario: &'a Scenario, load: Option<u32>) -> Result<Self, RunError> {
+    fn new(scenario: &'a Scenario, run: usize) -> Result<Self, RunError> {
         let timing = &scenario.timing;
-        let (from, until) = match scenario.workload {
-            Workload::Open { .. } => (timing.warmup, timing.warmup + timing.measure),
-            Workload::Closed { .. } | Workload::Trace(_) => (0, Time::MAX),
-        };
         let mut agenda = Agenda::default();
-        if matches!(scenario.workload, Workload::Open { .. }) {
+        let (from, until) = if has_loads(scenario) {
+            (timing.warmup, timing.warmup + timing.measure)
+        } else {
+            (0, Time::MAX)
+        };
+        if has_loads(scenario) {
             agenda.put(from, Action::Note);
             agenda.put(until, Action::Note);
         }
         for (time, change) in &scenario.faults {
             agenda.put(*time, Action::Change(*change));
         }
+        let groups = scenario.groups.iter().enumerate().map(|(number, group)| GroupRun {
+            group,
+            feed: Feed::new(scenario, number, run),
+            tally: Tally::new(),
+        });
         Ok(Self {
             scenario,
             engine: Engine::new(scenario)?,
-            feed: Feed::new(scenario, load),
+            groups: groups.collect(),
             agenda,
             lost: BTreeMap::new(),
-            open: 0,
-            counts: MessageCounts::default(),
             from,
             until,
             notes: Vec::new(),
-            bytes: 0,
             last_arrival: 0,
-            latencies: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
-                .expect("the bounds and three digits are allowed"),
-            latency_sum: 0,
         })
     }
 
+    /// When the next message is due, if any is before others have ended.
+    fn next_message(&mut self, now: Time) -> Option<Time> {
+        self.groups.iter_mut().filter_map(|group| group.feed.next_time(now)).min()
+    }
+
+    /// Takes a message that is due.
+    fn take_message(&mut self, now: Time) -> Option<Message> {
+        let mut groups = self.groups.iter_mut().enumerate();
+        groups.find_map(|(number, group)| {
+            let message = group.feed.take(now)?;
+            group.tally.counts.sent += 1;
+            group.tally.counts.unfinished += 1;
+            Some(Message { tag: tag_of(number, message.tag), ..message })
+        })
+    }
+
+    fn tally(&mut self, message: &Message) -> &mut Tally {
+        &mut self.groups[group_of(message.tag)].tally
+    }
+
     fn go(&mut self, told: &mut dyn FnMut(u64, Time)) -> Result<(), RunError> {
+        let mut delivered: u64 = 0;
         loop {
             let now = self.engine.now();
-            let next_message = self.feed.next_time(now);
-            if (self.open == 0 && next_message.is_none()) || now >= self.scenario.timing.deadline {
+            let next_message = self.next_message(now);
+            let mut groups = self.groups.iter();
+            let is_open = groups.any(|group| group.tally.counts.unfinished > 0);
+            let is_over = !is_open && next_message.is_none();
+            if is_over || now >= self.scenario.timing.deadline {
                 return Ok(());
             }
             let next = [next_message, self.agenda.next_time(), self.engine.next_tick()];
@@ -151,9 +213,10 @@ impl<'a> Run<'a> {
             });
             match self.engine.run(until) {
                 Some(outcome) => {
+                    delivered += u64::from(matches!(outcome, Outcome::Delivered { .. }));
                     self.end(outcome);
-                    if self.counts.delivered.is_multiple_of(PROGRESS_OUTCOMES) {
-                        told(self.counts.delivered, self.engine.now());
+                    if delivered.is_multiple_of(PROGRESS_OUTCOMES) {
+                        told(delivered, self.engine.now());
                     }
                 }
                 None => self.act()?,
@@ -178,14 +241,12 @@ impl<'a> Run<'a> {
                 Action::Reroute => self.engine.reroute()?,
                 Action::Note => self.notes.push(self.engine.counts(&self.scenario.graph)),
                 Action::Resend(message) => {
-                    self.counts.resent += 1;
+                    self.tally(&message).counts.resent += 1;
                     self.send(message)?;
                 }
             }
         }
-        while let Some(message) = self.feed.take(now) {
-            self.counts.sent += 1;
-            self.open += 1;
+        while let Some(message) = self.take_message(now) {
             self.send(message)?;
         }
         Ok(())
@@ -199,29 +260,32 @@ impl<'a> Run<'a> {
     }
 
     fn give_up(&mut self, message: &Message) {
-        self.counts.given_up += 1;
+        self.tally(message).counts.given_up += 1;
         self.close(message);
     }
 
     fn close(&mut self, message: &Message) {
-        self.open -= 1;
         self.lost.remove(&message.tag);
-        self.feed.ended(message.from);
+        let group = &mut self.groups[group_of(message.tag)];
+        group.tally.counts.unfinished -= 1;
+        group.feed.ended(message.from);
     }
 
     fn end(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Delivered { message, sent_at, at, .. } => {
                 let first = self.lost.get(&message.tag).map_or(sent_at, |(first, _)| *first);
-                self.counts.delivered += 1;
                 self.last_arrival = self.last_arrival.max(at);
-                if (self.from..self.until).contains(&at) {
-                    self.bytes += message.bytes;
+                let measured = self.from..self.until;
+                let tally = self.tally(&message);
+                tally.counts.delivered += 1;
+                if measured.contains(&at) {
+                    tally.bytes += message.bytes;
                 }
-                if (self.from..self.until).contains(&first) {
+                if measured.contains(&first) {
                     let latency = (at - first) / NANOSECOND;
-                    self.latencies.saturating_record(latency);
-                    self.latency_sum += u128::from(latency);
+                    tally.latencies.saturating_record(latency);
+                    tally.latency_sum += u128::from(latency);
                 }
                 self.close(&message);
             }
@@ -240,25 +304,42 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn point(self, load: Option<u32>) -> Point {
-        let hosts = u128::try_from(self.scenario.graph.hosts().count()).unwrap_or(1);
-        let span = match self.scenario.workload {
-            Workload::Open { .. } => self.scenario.timing.measure,
-            Workload::Closed { .. } | Workload::Trace(_) => self.last_arrival.max(1),
+    fn point(self, run: usize, load: Option<u32>) -> Point {
+        let hosts = self.scenario.graph.hosts().count();
+        let span = if has_loads(self.scenario) {
+            self.scenario.timing.measure
+        } else {
+            self.last_arrival.max(1)
         };
-        let rate = u128::from(self.bytes) * u128::from(SECOND) / (u128::from(span) * hosts);
+        let mut all = Tally::new();
+        self.groups.iter().for_each(|group| all.add(&group.tally));
         let mut point = Point {
             load_percent: load,
-            offered_bytes_per_second: load.map(|load| offered(self.scenario, load)),
-            delivered_bytes_per_second: u64::try_from(rate).unwrap_or(u64::MAX),
+            offered_bytes_per_second: load.map(|_| self.offered(run)),
+            delivered_bytes_per_second: all.rate(span, hosts),
             ended_ns: self.engine.now() / NANOSECOND,
-            messages: MessageCounts { unfinished: self.open, ..self.counts },
-            latency: LatencyReport::of(&self.latencies, self.latency_sum),
-            distribution: distribution(&self.latencies),
+            messages: all.counts,
+            latency: LatencyReport::of(&all.latencies, all.latency_sum),
+            distribution: distribution(&all.latencies),
             ..Point::default()
         };
+        if self.groups.len() > 1 {
+            point.groups = self.groups.iter().map(|group| group.report(run, span)).collect();
+        }
         point.set_loads(self.loads(span));
         point
+    }
+
+    /// The bytes that a host offers in a second, on the average over all.
+    fn offered(&self, run: usize) -> u64 {
+        let hosts = self.scenario.graph.hosts().count().max(1);
+        let of_group = |group: &GroupRun<'_>| {
+            let load = group.group.workload.load(run)?;
+            let hosts = u128::try_from(group.group.senders).ok()?;
+            Some(u128::from(offered(self.scenario, load)) * hosts)
+        };
+        let all: u128 = self.groups.iter().filter_map(of_group).sum();
+        u64::try_from(all / u128::try_from(hosts).unwrap_or(1)).unwrap_or(u64::MAX)
     }
 
     /// The load of every link in the span that was measured, if the engine counts it.
@@ -291,6 +372,28 @@ impl<'a> Run<'a> {
         }
         loads
     }
+}
+
+impl GroupRun<'_> {
+    fn report(&self, run: usize, span: Time) -> GroupReport {
+        let Group { name, pattern, workload, senders, .. } = self.group;
+        let tally = &self.tally;
+        GroupReport {
+            name: name.clone(),
+            pattern: pattern.clone(),
+            hosts: *senders,
+            load_percent: workload.load(run),
+            delivered_bytes_per_second: tally.rate(span, *senders),
+            messages: tally.counts,
+            latency: LatencyReport::of(&tally.latencies, tally.latency_sum),
+            distribution: distribution(&tally.latencies),
+        }
+    }
+}
+
+/// Whether some hosts send at random times, so that a part of the run is measured.
+fn has_loads(scenario: &Scenario) -> bool {
+    scenario.groups.iter().any(|group| matches!(group.workload, Workload::Open { .. }))
 }
 
 /// A histogram with four steps for each doubling.

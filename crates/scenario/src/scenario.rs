@@ -10,11 +10,15 @@ use weft_network::{
 use weft_routing::Algorithm;
 use weft_topology::{Graph, Port, Shape, Vertex};
 
-use crate::file::{ArbitrationEntry, File, ManagerEntry, NetworkEntry, RunEntry};
+use crate::file::{
+    ArbitrationEntry, File, ManagerEntry, NetworkEntry, RunEntry, TrafficEntries, TrafficEntry,
+};
 use crate::place::{Flaw, Place, ScenarioError, Section};
 
 /// Vertices at most of a network under a manager.
 const RULED_MAX: u32 = 1_024;
+/// Groups of hosts with traffic of their own at most.
+const GROUPS_MAX: usize = 16;
 /// Faults of a scenario at most, with those that come again.
 pub(crate) const FAULTS_MAX: usize = 100_000;
 /// The longest time in a scenario: an hour.
@@ -33,9 +37,9 @@ pub enum Level {
     Endpoints,
 }
 
-/// The operation that each message is, at the level of endpoints.
+/// How each message goes, at the level of endpoints: the protocol of a group of hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Operation {
     /// A put, which ends when its bytes are told at the target.
     #[default]
@@ -46,6 +50,12 @@ pub(crate) enum Operation {
     Get,
     /// An addition at the destination, which ends when the former value is at the sender.
     Atomic,
+    /// A message of any length, which ends when the target's program has it.
+    LongMessage,
+    /// Bytes over a lane, on which direct sockets stand. They end when the last one was taken.
+    Lane,
+    /// An Ethernet frame, which ends when the target's device gets it.
+    Frame,
 }
 
 /// The manager that gives routes.
@@ -67,15 +77,40 @@ pub struct Scenario {
     pub level: Level,
     pub(crate) graph: Graph,
     pub(crate) settings: Settings,
-    pub(crate) pattern: String,
-    pub(crate) workload: Workload,
-    pub(crate) operation: Operation,
+    pub(crate) groups: Vec<Group>,
     pub(crate) manager: Option<ManagerPlan>,
     pub(crate) timing: Timing,
     pub(crate) faults: Vec<(Time, Change)>,
 }
 
-/// The messages of a scenario.
+/// Hosts with the same traffic.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    /// Its name, for reports.
+    pub name: String,
+    pub pattern: String,
+    pub operation: Operation,
+    pub workload: Workload,
+    /// The hosts that send.
+    pub senders: usize,
+    /// The hosts that send or are sent to.
+    pub members: Vec<Vertex>,
+}
+
+/// The bits of a message's tag that number it within its group.
+const NUMBER_BITS: u32 = 48;
+
+/// The tag of a message of a group.
+pub(crate) fn tag_of(group: usize, number: u64) -> u64 {
+    (u64::try_from(group).unwrap_or(0) << NUMBER_BITS) | number
+}
+
+/// The group of the message with this tag.
+pub(crate) fn group_of(tag: u64) -> usize {
+    usize::try_from(tag >> NUMBER_BITS).unwrap_or(usize::MAX)
+}
+
+/// The messages of a group.
 #[derive(Clone, Debug)]
 pub(crate) enum Workload {
     /// Hosts send at random times, a run for each load in percent of a link's bandwidth.
@@ -87,6 +122,26 @@ pub(crate) enum Workload {
 }
 
 impl Workload {
+    /// The number of its loads, if it has some.
+    fn runs(&self) -> Option<usize> {
+        if let Self::Open { loads, .. } = self { Some(loads.len()) } else { None }
+    }
+
+    /// Its offered load in a run, in percent of a link's bandwidth, if it has one.
+    pub fn load(&self, run: usize) -> Option<u32> {
+        if let Self::Open { loads, .. } = self { loads.get(run).copied() } else { None }
+    }
+
+    /// The bytes of the shortest message.
+    pub fn shortest(&self) -> u64 {
+        match self {
+            Self::Open { bytes, .. } | Self::Closed { bytes, .. } => *bytes,
+            Self::Trace(messages) => {
+                messages.iter().map(|(_, message)| message.bytes).min().unwrap_or(0)
+            }
+        }
+    }
+
     /// The bytes of the longest message, and the highest class.
     pub fn longest(&self) -> (u64, u8) {
         match self {
@@ -168,13 +223,11 @@ impl Scenario {
         let manager =
             file.manager.as_ref().map(|manager| manager.plan(&graph, routing)).transpose();
         let manager = manager.map_err(|flaw| place.flaw(Section::Named("manager"), &flaw))?;
-        let traffic = &file.traffic;
-        let in_traffic = |flaw: Flaw| place.flaw(Section::Named("traffic"), &flaw);
-        let workload = traffic.workload(&graph, file.level, &read).map_err(in_traffic)?;
-        traffic.check(&graph, file.level, &workload, settings.classes).map_err(in_traffic)?;
+        let groups = groups(&file, &graph, settings.classes, &read)
+            .map_err(|(section, flaw)| place.flaw(section, &flaw))?;
         let mut faults = Vec::new();
         for (number, entry) in file.faults.iter().enumerate() {
-            let at = |flaw: Flaw| place.flaw(Section::Fault(number), &flaw);
+            let at = |flaw: Flaw| place.flaw(Section::Numbered("fault", number), &flaw);
             entry.check(file.level, manager.is_some()).map_err(at)?;
             faults.extend(entry.changes(&graph, &settings).map_err(at)?);
             if faults.len() > FAULTS_MAX {
@@ -189,9 +242,7 @@ impl Scenario {
             level: file.level,
             graph,
             settings,
-            pattern: traffic.pattern.clone(),
-            workload,
-            operation: traffic.operation,
+            groups,
             manager,
             timing,
             faults,
@@ -210,14 +261,53 @@ impl Scenario {
     }
 
     /// The runs of the scenario: the offered load of each, in percent of a link's bandwidth, if it
-    /// has one.
+    /// has one. Of groups with loads of their own, those of the first.
     #[must_use]
     pub fn loads(&self) -> Vec<Option<u32>> {
-        match &self.workload {
-            Workload::Open { loads, .. } => loads.iter().copied().map(Some).collect(),
-            _ => vec![None],
-        }
+        let loads = self.groups.iter().find_map(|group| match &group.workload {
+            Workload::Open { loads, .. } => Some(loads),
+            _ => None,
+        });
+        loads.map_or(vec![None], |loads| loads.iter().copied().map(Some).collect())
     }
+}
+
+/// The groups of a file. An error is with the table in which it is.
+fn groups(
+    file: &File,
+    graph: &Graph,
+    classes: u8,
+    read: impl Fn(&str) -> std::io::Result<String>,
+) -> Result<Vec<Group>, (Section, Flaw)> {
+    let (entries, section): (&[TrafficEntry], fn(usize) -> Section) = match &file.traffic {
+        TrafficEntries::One(entry) => (std::slice::from_ref(entry), |_| Section::Named("traffic")),
+        TrafficEntries::Groups(entries) => (entries, |number| Section::Numbered("traffic", number)),
+    };
+    if !(1..=GROUPS_MAX).contains(&entries.len()) {
+        let reason = format!("a scenario has 1 to {GROUPS_MAX} tables [[traffic]]");
+        return Err((Section::Top, Flaw::of("traffic", reason)));
+    }
+    let mut groups: Vec<Group> = Vec::new();
+    for (number, entry) in entries.iter().enumerate() {
+        let group = entry.group(number, graph, file.level, classes, &read);
+        let group = group.map_err(|flaw| (section(number), flaw))?;
+        if groups.iter().any(|other| other.name == group.name) {
+            let reason = format!("there is a group {:?} before it; name it otherwise", group.name);
+            return Err((section(number), Flaw::of("name", reason)));
+        }
+        let others = groups.iter().find_map(|group| group.workload.runs());
+        let (own, others) = (group.workload.runs(), others);
+        if let (Some(own), Some(others)) = (own, others)
+            && own != others
+        {
+            let reason = format!(
+                "this group has {own} loads, and one before it {others}: there is a run for each"
+            );
+            return Err((section(number), Flaw::of("loads", reason)));
+        }
+        groups.push(group);
+    }
+    Ok(groups)
 }
 
 /// The graph of a generator or a file.

@@ -91,7 +91,41 @@ fn lines(report: &Report) -> String {
         "{} traffic on {}: {} hosts, {} links, routing {}, seed {}",
         report.pattern, report.topology, report.hosts, report.links, report.routing, report.seed
     );
-    table.section(&title)
+    table.section(&title) + &group_lines(report)
+}
+
+/// Lines for the groups of hosts, if there are several: one for each group in each run.
+fn group_lines(report: &Report) -> String {
+    let mut table = Table::new([
+        "group",
+        "hosts",
+        "load %",
+        "MB/s a host",
+        "median ns",
+        "99 % ns",
+        "delivered",
+        "given up",
+        "unfinished",
+    ]);
+    let groups = || report.points.iter().flat_map(|point| &point.groups);
+    if groups().next().is_none() {
+        return String::new();
+    }
+    for group in groups() {
+        let (latency, messages) = (&group.latency, &group.messages);
+        table.line([
+            group.name.clone(),
+            group.hosts.to_string(),
+            group.load_percent.map_or("-".to_owned(), |load| load.to_string()),
+            (group.delivered_bytes_per_second / 1_000_000).to_string(),
+            latency.median_ns.to_string(),
+            latency.p99_ns.to_string(),
+            messages.delivered.to_string(),
+            messages.given_up.to_string(),
+            messages.unfinished.to_string(),
+        ]);
+    }
+    table.section("groups")
 }
 
 fn cells(point: &Point) -> [String; 10] {

@@ -1,7 +1,7 @@
 //! The transports that this build carries, with the parameters that the options say, and endpoints
 //! that choose between them for each peer.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,10 +10,13 @@ use weft_fabric::{Capabilities, NodeId};
 use weft_layers::{LayeredTransport, on_a_thread};
 use weft_libfabric::{Error, Wanted};
 use weft_memory::CopyMode;
+use weft_netdev::interface::Interface;
+use weft_netdev::namespace::Namespace;
 use weft_options::{CopyMethod, Options};
 use weft_transport_ofi::nic::PortNic;
 use weft_transport_ofi::{Cards, OfiTransport, Ports};
 use weft_transport_shm::{Parameters, ShmTransport};
+use weftd::DeviceStatus;
 
 /// The capabilities of each of them.
 pub fn all(options: &Options) -> Vec<Capabilities> {
@@ -94,13 +97,23 @@ fn loopback(provider: &str) -> Option<String> {
     is_tcp.then(|| "127.0.0.1".to_owned())
 }
 
-/// The address of the interface that leads to the other nodes; `None` if the daemon has joined no
-/// fabric.
+/// The address at which the other nodes find this program: that of the device in a node of a lab,
+/// elsewhere that of the interface that leads to the daemons of the fabric. `None` without either.
 pub fn data_address(socket: &Path) -> Option<String> {
-    let fabric = weftd::client::status(socket).ok()?.fabric?;
-    let own = fabric.nodes.into_iter().find(|node| node.state == "self")?;
+    let status = weftd::client::status(socket).ok()?;
+    if let Some(address) = device_address(&status.devices) {
+        return Some(address.to_string());
+    }
+    let own = status.fabric?.nodes.into_iter().find(|node| node.state == "self")?;
     let address: SocketAddr = own.address.parse().ok()?;
     Some(address.ip().to_string())
+}
+
+/// The address of the device in this network namespace, if the daemon serves one here.
+fn device_address(devices: &[DeviceStatus]) -> Option<Ipv4Addr> {
+    let is_here = |name: &String| Namespace::named(name).is_ok_and(|it| it.is_own());
+    let here = devices.iter().find(|device| device.namespace.as_ref().is_some_and(is_here))?;
+    Interface::named(&here.interface).ok()?.address().ok()?
 }
 
 /// The number of the daemon's node.

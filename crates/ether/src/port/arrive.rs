@@ -12,15 +12,29 @@ use super::peer::{Incoming, PeerPort};
 use super::{Deliver, Port};
 use crate::arrival::{Arrival, is_for_group};
 use crate::inbox::Ready;
-use crate::message::{CLASS_TAKEN, Message, MessageError};
+use crate::message::{BYTES_MAX, CLASS_TAKEN, Message, MessageError};
 use crate::packet::{Delivery, HEAD_BYTES};
 use crate::ring::Place;
 use crate::segment::Seat;
 
 /// An event of the endpoint, kept until it is handled.
 pub(super) enum Input {
-    Message { from: Source, tag: u8, multicast: bool, bytes: [u8; 120], length: usize },
-    Taken { from: Source, taken: u64 },
+    Message {
+        from: Source,
+        tag: u8,
+        multicast: bool,
+        bytes: [u8; BYTES_MAX],
+        length: usize,
+    },
+    /// A message of more bytes than any port sends.
+    TooLong {
+        from: Source,
+        error: MessageError,
+    },
+    Taken {
+        from: Source,
+        taken: u64,
+    },
     Ended(Completion),
     Down(Source),
     Room,
@@ -43,6 +57,7 @@ impl<E: Endpoint> Port<E> {
                     self.complain(from.address, &error);
                 }
             }
+            Input::TooLong { from, error } => self.complain(from.address, &error),
             Input::Taken { from, taken } => {
                 let node = self.node_at(from.address);
                 if let Some(peer) = node.and_then(|node| self.living((node, from.peer)))
@@ -401,12 +416,16 @@ fn take<'a, W: Window>(
 pub(super) fn input(event: Event<'_>) -> Option<Input> {
     match event {
         Event::Message(message) => {
-            let mut bytes = [0; 120];
-            let length = message.payload.len();
-            bytes.get_mut(..length)?.copy_from_slice(message.payload);
+            let mut bytes = [0; BYTES_MAX];
+            let (tag, length) = (message.header.tag, message.payload.len());
             let multicast = message.group.is_some();
             let from = Source { peer: message.peer, address: message.source };
-            Some(Input::Message { from, tag: message.header.tag, multicast, bytes, length })
+            let Some(place) = bytes.get_mut(..length) else {
+                let error = MessageError::Length { tag, bytes: length };
+                return Some(Input::TooLong { from, error });
+            };
+            place.copy_from_slice(message.payload);
+            Some(Input::Message { from, tag, multicast, bytes, length })
         }
         Event::Notification(notification)
             if notification.side == Side::Completer && notification.class == CLASS_TAKEN =>

@@ -164,8 +164,7 @@ impl<E: Endpoint> Port<E> {
             nodes.iter().any(|node| self.peers.get(node).is_some_and(PeerPort::has_backlog));
         let may_pass = self.peers.values().all(|peer| peer.may_pass(packet.len()));
         if packet.len() <= self.limits.eager_group_bytes && !has_backlog && may_pass {
-            let message_bytes = self.endpoint.capabilities().message_bytes_max;
-            let sent = fragments(packet, &mut 0, message_bytes, |header, parts| {
+            let sent = fragments(packet, &mut 0, |header, parts| {
                 // The message reached no member although some node wants the group: the fabric's
                 // membership is changing. Treat it as no room.
                 match self.endpoint.send_multicast(group, header, parts)? {

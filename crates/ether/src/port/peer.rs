@@ -14,7 +14,7 @@ use super::Limits;
 use super::calls::Calls;
 use crate::assembly::Assembly;
 use crate::inbox::Inbox;
-use crate::message::{Advert, CLASS_TAKEN, Hello, MessageError, Ring, tag};
+use crate::message::{Advert, BYTES_MAX, CLASS_TAKEN, Hello, MessageError, Ring, tag};
 use crate::ring::{ReceiveRing, SendRing};
 use crate::way::Way;
 
@@ -118,13 +118,12 @@ pub(crate) enum Incoming<E: Endpoint> {
 pub(crate) fn fragments(
     packet: &[u8],
     sent: &mut usize,
-    message_bytes: usize,
     mut send: impl FnMut(MessageHeader, &[&[u8]]) -> Result<(), SendError>,
 ) -> Result<(), SendError> {
     let length = u32::try_from(packet.len()).unwrap_or(u32::MAX).to_le_bytes();
     while *sent < packet.len() {
         let is_first = *sent == 0;
-        let room = message_bytes - if is_first { length.len() } else { 0 };
+        let room = BYTES_MAX - if is_first { length.len() } else { 0 };
         let part = &packet[*sent..packet.len().min(*sent + room)];
         if is_first {
             send(MessageHeader::tag(tag::FIRST), &[&length, part])?;
@@ -274,9 +273,8 @@ impl<E: Endpoint> PeerPort<E> {
         let length = packet.len();
         // A packet of which a part has left goes on as it began.
         if length <= limits.eager_bytes && (self.sent > 0 || self.may_pass(length)) {
-            let message_bytes = endpoint.capabilities().message_bytes_max;
             let handle = self.handle;
-            fragments(packet, &mut self.sent, message_bytes, |header, parts| {
+            fragments(packet, &mut self.sent, |header, parts| {
                 endpoint.send_short(handle, header, parts)
             })?;
             self.sent = 0;

@@ -441,6 +441,23 @@ fn hosts_are_queried_when_a_port_starts_and_when_another_appears<V: Venue + Defa
     assert_eq!(asked(&mut net), 2);
 }
 
+/// On a fabric that carries longer messages than ports send.
+#[test]
+fn a_message_longer_than_any_of_a_port_is_refused_and_named() {
+    let mut net = Net::<Slow>::new(2);
+    let mut hostile = net.venue.open(Slow::segment(1), Seat { node: NodeId(9), queue: 0 });
+    let address = net.ports[1].endpoint().address();
+    let to = hostile.connect_within(address, PATIENCE).expect("the target is open");
+    hostile.send_short(to, MessageHeader::tag(1), &[hello_of(9, 1).as_bytes()]).expect("room");
+    let packet = frame(of(1), of(9), &[0; 200]);
+    let length = u32::try_from(packet.len()).expect("short").to_le_bytes();
+    hostile.send_short(to, MessageHeader::tag(2), &[&length, &packet]).expect("room");
+    assert!(net.settle()[1].is_empty());
+    assert_eq!(net.ports[1].counters().refused_from_fabric, 1);
+    let complaints = net.complaints();
+    assert!(complaints[0].contains("a message with tag 2 of 230 bytes"), "{complaints:?}");
+}
+
 fn a_forged_address_is_refused_and_named<V: Venue + Default>() {
     let mut net = Net::<V>::new(3);
     net.ports[0].depart(&frame(of(1), of(2), &[0; 50]), NOW);

@@ -74,7 +74,7 @@ impl Venue for Sim {
 }
 
 /// A network on which operations overtake each other, calls take their time, and few may be under
-/// way.
+/// way. It carries longer messages than ports send.
 pub struct Slow(SimWorld);
 
 impl Default for Slow {
@@ -84,6 +84,7 @@ impl Default for Slow {
             ordered: false,
             control_ns: 30_000,
             operations_max: 5,
+            message_bytes_max: 1280,
             notification_depth: 2,
             ..Settings::seeded(2)
         }))
