@@ -487,6 +487,8 @@ static void mistake(const char *which) {
     static long flags[SHMEM_BARRIER_SYNC_SIZE];
     if (me == 0) shmem_barrier(1, 0, 1, flags);
   }
+  if (!strcmp(which, "set length"))
+    shmem_long_sum_to_all(set_dest, set_source, 1 + me, 0, 0, n, set_work, set_flags);
   if (!strcmp(which, "sizes")) shmem_malloc(me == 0 ? 64 : 128);
   if (!strcmp(which, "free")) {
     void *memory = shmem_malloc(64);
