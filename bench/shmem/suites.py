@@ -4,6 +4,7 @@
     bench/shmem/suites.py DIR                   all suites that lie in DIR, with 2 PEs
     bench/shmem/suites.py DIR --np 1,2,4,8      with several numbers of PEs
     bench/shmem/suites.py DIR --only unit       programs whose names hold this
+    bench/shmem/suites.py DIR --hosts           the PEs on two network namespaces in turn (as root)
     bench/shmem/suites.py DIR --peer openmpi    with Debian's Open MPI instead
     bench/shmem/suites.py DIR --peer /opt/sos   with another OpenSHMEM, installed there
 
@@ -22,6 +23,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import hosts
 import peers
 from measure import Missing
 
@@ -213,6 +215,7 @@ def main() -> int:
                         help="weft, openmpi, or the directory of an installation")
     parser.add_argument("--weft", help="the weft to test [default: target/release/weft]")
     parser.add_argument("--seconds", type=float, default=60, help="a program hangs after them")
+    parser.add_argument("--hosts", action="store_true", help="on two network namespaces")
     parser.add_argument("--quiet", action="store_true", help="name only what does not pass")
     arguments = parser.parse_args()
     try:
@@ -223,6 +226,11 @@ def main() -> int:
         if not programs:
             raise Missing(f"no known suite lies in {arguments.directory}, or nothing has "
                           f"{arguments.only!r} in its name")
+        if arguments.hosts:
+            if arguments.peer != "weft":
+                raise Missing("--hosts is for weft alone")
+            with hosts.Hosts(peer.launcher[0]) as far:
+                return test(far.own(peer), programs, sizes, arguments.seconds, arguments.quiet)
     except (Missing, ValueError, OSError) as error:
         print(f"suites.py: {error}", file=sys.stderr)
         return 2

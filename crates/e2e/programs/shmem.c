@@ -225,7 +225,7 @@ static long set_flags[SHMEM_SYNC_SIZE], set_source[SET_ELEMENTS], set_dest[SET_E
 static long set_work[SET_ELEMENTS / 2 + SHMEM_REDUCE_MIN_WRKDATA_SIZE + 1];
 static void collectives_of_a_set(int log_stride, size_t length) {
   int size = (n - 1) / (1 << log_stride) + 1, number = me >> log_stride;
-  for (long turn = 0; turn < 100; turn++) {
+  for (long turn = 0; turn < 21; turn++) {
     int root = (int)turn % size;
     for (size_t i = 0; i < length; i++) set_source[i] = turn * 1000 + number, set_dest[i] = -1;
     shmem_broadcast64(set_dest, set_source, length, root, 0, log_stride, size, set_flags);
@@ -239,15 +239,17 @@ static void collectives_of_a_set(int log_stride, size_t length) {
     if (turn % 10) continue;
     for (size_t i = 0; i < length; i++) set_source[i] = turn + number;
     shmem_fcollect64(set_dest, set_source, length, 0, log_stride, size, set_flags);
-    for (int p = 0; p < size; p++)
-      EXPECT(set_dest[(size_t)p * length] == turn + p && set_dest[((size_t)p + 1) * length - 1] == turn + p);
+    for (int p = 0; p < size; p++) {
+      long *part = set_dest + (size_t)p * length;
+      EXPECT(part[0] == turn + p && part[length - 1] == turn + p);
+    }
     shmem_sync(0, log_stride, size, set_flags);
     shmem_collect64(set_dest, set_source, number ? length : 0, 0, log_stride, size, set_flags);
     for (int p = 1; p < size; p++) EXPECT(set_dest[(size_t)(p - 1) * length] == turn + p);
     shmem_barrier(0, log_stride, size, set_flags);
   }
   /* More from one root than may wait at the others. */
-  for (long turn = 0; turn < 300; turn++) {
+  for (long turn = 0; turn < 150; turn++) {
     set_source[0] = turn;
     shmem_broadcast64(set_dest, set_source, 1, 0, 0, log_stride, size, set_flags);
     EXPECT(number == 0 || set_dest[0] == turn);
@@ -485,6 +487,8 @@ static void mistake(const char *which) {
     static long flags[SHMEM_BARRIER_SYNC_SIZE];
     if (me == 0) shmem_barrier(1, 0, 1, flags);
   }
+  if (!strcmp(which, "set length"))
+    shmem_long_sum_to_all(set_dest, set_source, 1 + me, 0, 0, n, set_work, set_flags);
   if (!strcmp(which, "sizes")) shmem_malloc(me == 0 ? 64 : 128);
   if (!strcmp(which, "free")) {
     void *memory = shmem_malloc(64);

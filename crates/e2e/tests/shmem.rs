@@ -33,7 +33,7 @@ const RULES: [&str; 12] = [
 /// Jobs of mistakes beside each other: each waits for its processes most of the time.
 const MISTAKES_AT_A_TIME: usize = 6;
 /// Mistakes, and words of the message about each.
-const MISTAKES: [(&str, &[&str]); 24] = [
+const MISTAKES: [(&str, &[&str]); 25] = [
     ("pe", &["shmem_long_p", "PE 2 is outside of 0..2"]),
     ("negative", &["shmem_long_p", "PE -1 is outside of 0..2"]),
     ("address", &["shmem_long_p: 8 bytes at 0x7f", "not symmetric", "shmem_malloc"]),
@@ -46,6 +46,7 @@ const MISTAKES: [(&str, &[&str]); 24] = [
     ("collective", &["PE 1 calls shmem_barrier_all", "shmem_long_broadcast(1, 0, "]),
     ("root", &["shmem_long_broadcast(1, 1, ", "shmem_long_broadcast(1, 0, "]),
     ("length", &["calls shmem_long_sum_reduce(1, 0, ", "calls shmem_long_sum_reduce(2, 0, "]),
+    ("set length", &["calls shmem_long_sum_to_all(1, 0)", "calls shmem_long_sum_to_all(2, 0)"]),
     ("operation", &["calls shmem_long_max_reduce(1, 0, ", "calls shmem_long_sum_reduce(1, 0, "]),
     ("result", &["PE 0 calls shmem_long_fcollect(1, 0, ", "PE 1 calls shmem_long_fcollect(1, 0, "]),
     ("split", &["shmem_team_split_strided(0, 1, 1)", "shmem_team_split_strided(1, 1, 1)"]),

@@ -186,6 +186,7 @@ fn mistakes_are_told_with_the_pe_of_another_host() -> Outcome {
     let program = job.rules();
     for (mistake, words) in [
         ("collective", &["PE 1 calls shmem_barrier_all", "shmem_long_broadcast(1, 0, "]),
+        ("set length", &["shmem_long_sum_to_all(1, 0)", "shmem_long_sum_to_all(2, 0)"]),
         ("left", &["PE 0: shmem_barrier_all: PE 1 has ended", "have all PEs call it"]),
     ] {
         // PE 1 is on the other host.

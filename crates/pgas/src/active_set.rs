@@ -1,7 +1,7 @@
 //! Collectives of active sets (deprecated): their flags are in the program's `pSync`.
 //!
 //! Word 0 of `pSync` counts arrivals at the first PE, word 1 releases a PE, word 2 has a number of
-//! elements. All are 0 again when a call returns. A collective is a meeting, copies by all readers
+//! elements, word 3 the call where calls are compared (`SHMEM_DEBUG`). All are 0 again when a call returns. A collective is a meeting, copies by all readers
 //! in parallel, and a meeting; neither is a quiet.
 //!
 //! On several hosts the first PE of each leads: the PEs of a host meet there, and the leaders meet
@@ -17,7 +17,7 @@ use std::sync::atomic::{
 use weft_fabric::AtomicOperation;
 
 use crate::collective::{
-    Data, FLAT_MAX, STAGE_BYTES, combine_first, combine_slices, combine_slices_across, pull,
+    Data, FLAT_MAX, STAGE_BYTES, combine_first, combine_slices, combine_slices_across, pull, steps,
 };
 use crate::control;
 use crate::far::{self, calls};
@@ -32,6 +32,7 @@ use crate::waiting;
 const ARRIVED: usize = 0;
 const RELEASED: usize = 1;
 const ELEMENTS: usize = 2;
+const CALL: usize = 3;
 
 /// An active set that this PE is in.
 struct Set<'a> {
@@ -106,6 +107,30 @@ impl<'a> Set<'a> {
             || usize::try_from(flag.load(Acquire)) == Ok(value),
             || awaited.iter().copied().find(|pe| control::has_ended(*pe)),
         );
+    }
+
+    /// Ends the job if the members do not call the same with the same values, if that is asked for.
+    fn compare(&self, elements: usize, root: c_int) {
+        if !steps::compares() || self.size() == 1 {
+            return;
+        }
+        let mine = call_as_word(self.call, elements, root);
+        self.own_flag(CALL).store(mine, Relaxed);
+        self.meet();
+        for member in 0..self.size() {
+            let theirs = self.value(member, CALL);
+            if theirs != mine {
+                let fault = Fault::Mismatch {
+                    pe: self.members.pe(member),
+                    theirs: shown(self.call, theirs, mine),
+                    me: space::me(),
+                    mine: shown(self.call, mine, mine),
+                };
+                raise(self.call, &fault);
+            }
+        }
+        self.meet();
+        self.own_flag(CALL).store(0, Relaxed);
     }
 
     /// Waits until all members are here, and what they put before is visible.
@@ -227,6 +252,21 @@ impl<'a> Set<'a> {
     }
 }
 
+/// A call as a word: 24 bits of its name, 8 of its root, 32 of its elements.
+fn call_as_word(call: &str, elements: usize, root: c_int) -> i64 {
+    let name = call.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31) ^ u64::from(byte));
+    let root = i64::from(root).cast_unsigned() & 0xff;
+    (name << 40 | root << 32 | elements as u64 & 0xffff_ffff).cast_signed()
+}
+
+/// The call that a word says, if it has the name of the own one.
+fn shown(call: &str, word: i64, own: i64) -> String {
+    if word >> 40 != own >> 40 {
+        return "another collective".to_owned();
+    }
+    format!("{call}({}, {})", word & 0xffff_ffff, word >> 32 & 0xff)
+}
+
 /// A copy of elements as bytes.
 ///
 /// # Safety
@@ -254,7 +294,9 @@ pub unsafe fn barrier(
     size: c_int,
     flags: *mut c_long,
 ) {
-    Set::new(call, (start, log_stride, size), flags).barrier();
+    let set = Set::new(call, (start, log_stride, size), flags);
+    set.compare(0, 0);
+    set.barrier();
 }
 
 /// Waits until all PEs of a set called it.
@@ -262,7 +304,9 @@ pub unsafe fn barrier(
 /// # Safety
 /// `flags` is the set's `pSync`.
 pub unsafe fn sync(call: &str, start: c_int, log_stride: c_int, size: c_int, flags: *mut c_long) {
-    Set::new(call, (start, log_stride, size), flags).meet();
+    let set = Set::new(call, (start, log_stride, size), flags);
+    set.compare(0, 0);
+    set.meet();
 }
 
 /// Copies the elements of one PE of a set to the others.
@@ -285,6 +329,7 @@ pub unsafe fn broadcast<T>(
     let Some(root_member) = usize::try_from(root).ok().filter(|root| *root < set.size()) else {
         raise(call, &Fault::Pe { pe: root, pes: set.size() })
     };
+    set.compare(nelems, root);
     if nelems > 0
         && let Some(across) = &set.across
     {
@@ -313,11 +358,8 @@ unsafe fn broadcast_across<T>(
     let leader = across.leaders[across.own];
     let is_short = is_short::<T>(nelems);
     // The member of this host that has the data first, and where.
-    let (first, from) = if across.near.contains(&root) {
-        (root, source)
-    } else {
-        (leader, dest.cast_const())
-    };
+    let (first, from) =
+        if across.near.contains(&root) { (root, source) } else { (leader, dest.cast_const()) };
     if !is_short {
         set.meet();
     }
@@ -359,6 +401,7 @@ pub unsafe fn collect<T>(
     flags: *mut c_long,
 ) {
     let set = Set::new(call, (start, log_stride, size), flags);
+    set.compare(0, 0);
     let own = set.own_flag(ELEMENTS);
     own.store(i64::try_from(nelems).unwrap_or(i64::MAX), Relaxed);
     set.meet();
@@ -392,6 +435,7 @@ pub unsafe fn fcollect<T: Copy>(
     flags: *mut c_long,
 ) {
     let set = Set::new(call, (start, log_stride, size), flags);
+    set.compare(nelems, 0);
     if nelems > 0
         && is_short::<T>(nelems)
         && let Some(across) = &set.across
@@ -450,6 +494,7 @@ pub unsafe fn alltoalls<T>(
     flags: *mut c_long,
 ) {
     let set = Set::new(call, (start, log_stride, size), flags);
+    set.compare(nelems, 0);
     set.meet();
     let first = |number: usize, stride: isize| (number * nelems).cast_signed() * stride;
     for member in (0..set.size()).filter(|_| nelems > 0) {
@@ -480,6 +525,7 @@ pub unsafe fn reduce<O: Combine<T>, T: Copy>(
 ) {
     let set = Set::new(call, (start, log_stride, size), flags);
     let elements = usize::try_from(nreduce).unwrap_or(0);
+    set.compare(elements, 0);
     if elements > 0
         && is_short::<T>(elements)
         && let Some(across) = &set.across
@@ -515,4 +561,20 @@ pub unsafe fn reduce<O: Combine<T>, T: Copy>(
     }
     // The slices that went to other hosts are there.
     set.barrier();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_shown_with_its_values_and_not_with_those_of_another_name() {
+        let own = call_as_word("shmem_long_sum_to_all", 4, 0);
+        let other = call_as_word("shmem_long_sum_to_all", 5, 3);
+        let name = "shmem_long_sum_to_all";
+        assert_eq!(shown(name, own, own), "shmem_long_sum_to_all(4, 0)");
+        assert_eq!(shown(name, other, own), "shmem_long_sum_to_all(5, 3)");
+        let barrier = call_as_word("shmem_barrier", 0, 0);
+        assert_eq!(shown(name, barrier, own), "another collective");
+    }
 }

@@ -23,9 +23,10 @@ const LOOKS_CROWDED: u32 = 50;
 const CALLS_IN_VAIN: u32 = 1500;
 /// Looks between two looks at the endpoint, which take about as long.
 const LOOKS_EACH: u32 = 16;
-/// Looks at the endpoint without a pause: about the time of some messages over a network.
-const POLLS: u32 = 200;
-const POLLS_CROWDED: u32 = 60;
+/// Polls of the endpoint without a pause, each of which looks several times: about the time of some
+/// messages over a network.
+const POLLS: u32 = 50;
+const POLLS_CROWDED: u32 = 15;
 const SPINS: u32 = 16;
 const YIELDS: u32 = 100;
 const NAP_MIN: Duration = Duration::from_micros(20);

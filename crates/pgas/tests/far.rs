@@ -16,7 +16,7 @@ use weft_fabric::{
     Region, Transport, Width,
 };
 use weft_pgas::far::driver::{Piece, Quiet, Remains};
-use weft_pgas::far::entry::Breach;
+use weft_pgas::far::entry::{Breach, DATA_BYTES};
 use weft_pgas::far::machine::{Goes, Memory, Refused};
 use weft_pgas::far::{Driver, Far, LANDING_BYTES, News, Place, Segment};
 use weft_transport_sim::{Settings, SimEndpoint, SimRegion, SimWorld};
@@ -48,6 +48,7 @@ struct Seen {
     shown: usize,
     gets: usize,
     tickets: usize,
+    ahead: usize,
     dead: usize,
 }
 
@@ -128,6 +129,12 @@ impl Memory for Own {
     }
 }
 
+/// The data with a number that a PE sends ahead, and the place of its call.
+fn ahead(number: u64) -> (Place, Vec<u8>) {
+    let bytes = usize::try_from(number * 37 % 300).expect("it is small");
+    (heap(SMALL + 8 * (number % 2)), pattern(number, bytes))
+}
+
 /// Bytes that must be at a place of a PE.
 type Visible = (usize, u64, Vec<u8>);
 
@@ -163,6 +170,9 @@ struct Pe {
     added: BTreeMap<usize, u64>,
     landings: usize,
     steps: u64,
+    /// Data that it sent ahead to the next node, and pieces that it took of the node before.
+    ahead: u64,
+    taken: (u64, usize),
     down: BTreeSet<usize>,
 }
 
@@ -262,7 +272,7 @@ impl Pe {
         }
         self.operations -= 1;
         let pe = self.some_far();
-        match self.below(9) {
+        match self.below(10) {
             0 => self.put(pass, false),
             1 | 2 => self.put(pass, true),
             3 => self.quiet(None),
@@ -290,6 +300,12 @@ impl Pe {
                 self.landings += usize::from(fetch.is_some());
             }
             7 => self.get_back(pass),
+            8 => {
+                let next = (self.number + PES_OF_A_NODE) % PES;
+                let (place, bytes) = ahead(self.ahead + 1);
+                let sent = self.begin(pass, |driver| driver.send_eager(next, place, &bytes));
+                self.ahead += u64::from(sent.is_some());
+            }
             _ => {
                 self.steps += 1;
                 let next = (self.number + PES_OF_A_NODE) % PES;
@@ -321,6 +337,20 @@ impl Pe {
                     self.doing = Doing::Read(id, pattern(put.number, 100));
                 }
             }
+        }
+    }
+
+    /// Takes what the PE of the node before sent ahead: each number once, in order, piece by piece.
+    fn take_ahead(&mut self, seen: &RefCell<Seen>) {
+        let before = (self.number + PES - PES_OF_A_NODE) % PES;
+        loop {
+            let (number, done) = self.taken;
+            let (place, bytes) = ahead(number + 1);
+            let Ok(Some(piece)) = self.driver.take_eager(before, place) else { return };
+            let end = bytes.len().min(done + DATA_BYTES);
+            assert_eq!(piece, bytes[done..end], "PE {} of {before}", self.number);
+            seen.borrow_mut().ahead += 1;
+            self.taken = if end == bytes.len() { (number + 1, 0) } else { (number, end) };
         }
     }
 
@@ -413,6 +443,8 @@ fn open(world: &SimWorld, seed: u64, seen: &Rc<RefCell<Seen>>) -> (Vec<Pe>, Vec<
             added: BTreeMap::new(),
             landings: 0,
             steps: 0,
+            ahead: 0,
+            taken: (0, 0),
             down: BTreeSet::new(),
         }
     });
@@ -480,6 +512,7 @@ fn run(seed: u64, seen: &Rc<RefCell<Seen>>) {
                 }
             };
             pe.driver.poll();
+            pe.take_ahead(seen);
             pe.go_on(&heaps, &mut pass, seen);
         }
     }
@@ -492,6 +525,7 @@ fn run(seed: u64, seen: &Rc<RefCell<Seen>>) {
         for pe in pes.iter_mut().filter(|pe| !dead.contains(&pe.number)) {
             pe.driver.hurry();
             pe.driver.poll();
+            pe.take_ahead(seen);
         }
     }
     check(&mut pes, &heaps, &dead);
@@ -525,6 +559,10 @@ fn check(pes: &mut [Pe], heaps: &[SimRegion], dead: &BTreeSet<usize>) {
         let added: u64 = pes.iter().filter_map(|other| other.added.get(&pe)).sum();
         assert_eq!(heap.load(SUM), Ok(added), "the sum of PE {pe}");
     }
+    for pe in &*pes {
+        let next = &pes[(pe.number + PES_OF_A_NODE) % PES];
+        assert_eq!(next.taken, (pe.ahead, 0), "all that PE {} sent ahead", pe.number);
+    }
     for pe in pes {
         for (to, puts) in &pe.puts {
             let parts = [(SMALL, SMALL_BYTES), (LARGE, LARGE_BYTES)];
@@ -555,6 +593,7 @@ fn sixty_four_pes_keep_the_promises_whatever_a_seed_says() {
     // A simulation in which something never happens proves nothing about it.
     if seeds().count() >= 6 {
         assert!(seen.flags > 1000 && seen.landed > 500 && seen.shown > 500);
+        assert!(seen.ahead > 1000);
         assert!(seen.gets > 50 && seen.tickets > 500 && seen.dead > 5);
     }
 }

@@ -31,6 +31,7 @@ mod sim;
 mod status;
 mod table;
 mod terminal;
+mod text_file;
 mod transports;
 
 use std::io::IsTerminal;

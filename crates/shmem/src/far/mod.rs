@@ -36,12 +36,12 @@ use weft_transport_ofi::nic::PortNic;
 const GRACE: Duration = Duration::from_secs(3);
 /// How long the last words of a PE are waited for at its end.
 const SETTLE_WITHIN: Duration = Duration::from_secs(2);
-/// Looks of a call at the endpoint before it lets others run.
-const POLLS: u32 = 400;
-const POLLS_CROWDED: u32 = 60;
+/// Polls of a call before it lets others run.
+const POLLS: u32 = 100;
+const POLLS_CROWDED: u32 = 15;
 const SPINS: u32 = 16;
 const YIELDS: u32 = 50;
-/// Looks at the card in one of those. A message is seen earlier by that, and a store of a PE of the
+/// Looks at the card in a poll. A message is seen earlier by that, and a store of a PE of the
 /// own host later: a look takes 0.3 us.
 const LOOKS: u32 = 4;
 /// Longest sleep of a call before it looks by itself.
