@@ -313,11 +313,8 @@ unsafe fn broadcast_across<T>(
     let leader = across.leaders[across.own];
     let is_short = is_short::<T>(nelems);
     // The member of this host that has the data first, and where.
-    let (first, from) = if across.near.contains(&root) {
-        (root, source)
-    } else {
-        (leader, dest.cast_const())
-    };
+    let (first, from) =
+        if across.near.contains(&root) { (root, source) } else { (leader, dest.cast_const()) };
     if !is_short {
         set.meet();
     }
