@@ -278,10 +278,11 @@ fn every_protocol_of_groups_ends_all_its_messages_amid_faults() {
 
 #[test]
 fn groups_offer_loads_of_their_own_at_each_level() {
-    let text = "topology = \"torus:4x4\"\n[[traffic]]\npattern = \"uniform\"\nhosts = [\"n0..n7\"]\n\
-                loads = [10, 20]\n[[traffic]]\nname = \"back\"\npattern = \"incast\"\nhost = \"n3\"\n\
-                hosts = [\"n8..n15\"]\nto = [\"n0..n7\"]\nloads = [1, 5]\nclass = 0\n[run]\n\
-                warmup_ns = 5_000\nmeasure_ns = 20_000\n";
+    let text = "topology = \"torus:4x4\"\n[[traffic]]\npattern = \"uniform\"\n\
+                hosts = [\"n0..n7\"]\nloads = [10, 20]\n[[traffic]]\nname = \"back\"\n\
+                pattern = \"incast\"\nhost = \"n3\"\nhosts = [\"n8..n15\"]\n\
+                to = [\"n0..n7\"]\nloads = [1, 5]\nclass = 0\n[run]\nwarmup_ns = 5_000\n\
+                measure_ns = 20_000\n";
     let report = report(text);
     let loads: Vec<_> = report
         .points
