@@ -601,9 +601,12 @@ def deaths(rounds):
     for number in range(int(rounds)):
         test = chance.choice([("latency",), ("put", "--size", "262144"), ("atomic",),
                               ("message", "--size", "50000")])
+        sent = one.packets()
         client, log = one.start(WEFT, "perf", test[0], "--to", "1", "--runs", "1000", *test[1:])
         what = ["server", "daemon1", "cable", "client", "daemon2", "stop"][number % 6]
-        until("it measures", one.measures)
+        # Before it measures it needs its daemon, for the keys of its memory; that takes a few
+        # hundred packets.
+        until("it measures", lambda: one.measures() and one.packets() > sent + 2000)  # noqa: B023
         time.sleep(chance.random())
         began = time.monotonic()
         if what == "client":

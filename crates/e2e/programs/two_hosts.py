@@ -74,12 +74,23 @@ class Host:
             "--fabric-silence-ms", str(SILENCE_MS), *options)
         until("the daemon is ready", lambda: "ready at" in text_of(log))
 
-    def nodes(self):
-        told = json.loads(self.run(WEFT, "fabric", "nodes", "--json"))
-        return {node["number"]: node["state"] for node in told["nodes"]}
+    def sees_both(self):
+        """Whether the daemon says that both hosts are there. On a busy machine it may say it later
+        than `weft` waits for its answer."""
+        process, log = self.start(WEFT, "fabric", "nodes", "--json")
+        if process.wait(LIMIT) != 0:
+            assert "does not answer" in text_of(log), text_of(log)
+            return False
+        states = [node["state"] for node in json.loads(text_of(log))["nodes"]]
+        return sorted(states) == ["self", "up"]
 
     def await_both(self):
-        until("both are there", lambda: sorted(self.nodes().values()) == ["self", "up"])
+        until("both are there", self.sees_both)
+
+    def packets(self):
+        """Packets that this host has sent over the cable."""
+        link = f"ip -n {self.name} -j -s link show cable{self.number}"
+        return json.loads(sh_text(link))[0]["stats64"]["tx"]["packets"]
 
     def measure(self, to, test, *options):
         return self.run(WEFT, "perf", test, "--to", str(to), "--json", "--runs", "2", *options)

@@ -4,15 +4,21 @@
 //! $ cargo run --release -p weft-network --example scale -- messages torus:32x32x64 1000000 8
 //! $ cargo run --release -p weft-network --example scale -- broadcast torus:32x32x64 496
 //! $ cargo run --release -p weft-network --example scale -- flows torus:16x16x16 1000000
+//! $ cargo run --release -p weft-network --example scale -- table
 //! ```
 //!
 //! `messages SHAPE N LOAD` sends N messages of uniform traffic, each a packet, at a load in percent
 //! of a link. `broadcast SHAPE BYTES` sends a message to all hosts, by group 63. `flows SHAPE
 //! BYTES` is an all-to-all of so many bytes from each host to each other one: in round `r` host `h`
-//! sends to host `h + r`. A round begins when the last has ended.
+//! sends to host `h + r`. A round begins when the last has ended. `flows SHAPE BYTES ROUNDS` has so
+//! many rounds alone.
+//!
+//! `table` prints time and memory against the size of a torus, a row for each: seconds of the
+//! processor with routes and all, and the most memory, of a process for each cell.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "it measures the time that the simulator takes")]
 
+use std::process::Command;
 use std::time::Instant;
 
 use weft_network::flow::{Flow, FlowNetwork};
@@ -30,17 +36,52 @@ fn main() -> Result<(), Failure> {
     match words[..] {
         ["messages", shape, count, load] => messages(shape, count.parse()?, load.parse()?)?,
         ["broadcast", shape, bytes] => broadcast(shape, bytes.parse()?)?,
-        ["flows", shape, bytes] => flows(shape, bytes.parse()?)?,
+        ["flows", shape, bytes] => flows(shape, bytes.parse()?, usize::MAX)?,
+        ["flows", shape, bytes, rounds] => flows(shape, bytes.parse()?, rounds.parse()?)?,
+        ["table"] => return table(),
         _ => {
             return Err(
-                "give `messages SHAPE N LOAD`, `broadcast SHAPE BYTES` or `flows SHAPE BYTES`"
+                "give `messages SHAPE N LOAD`, `broadcast SHAPE BYTES`, `flows SHAPE BYTES` \
+                        or `table`"
                     .into(),
             );
         }
     }
     let status = std::fs::read_to_string("/proc/self/status")?;
-    println!("{}", status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or("no memory"));
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let memory = line.and_then(|line| line.trim().strip_suffix(" kB")).ok_or("no memory")?;
+    // The processor's time: others on the machine do not count.
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanoseconds: f64 = told.split(' ').next().ok_or("no time")?.parse()?;
+    let megabytes = memory.parse::<f64>()? * 1_024.0 / 1e6;
+    println!("in all {:.2} s of the processor, {megabytes:.0} MB", nanoseconds / 1e9);
     Ok(())
+}
+
+/// Time and memory against the size of a torus.
+fn table() -> Result<(), Failure> {
+    println!("| hosts | torus | 100,000 messages | a broadcast | 16 flows of each host |");
+    println!("|---|---|---|---|---|");
+    for sizes in ["4x4x4", "8x8x8", "16x16x16", "32x16x16", "32x32x16", "32x32x32", "32x32x64"] {
+        let shape = format!("torus:{sizes}");
+        let hosts: u32 = sizes.split('x').map(|size| size.parse::<u32>().unwrap_or(0)).product();
+        let messages = cost(&["messages", &shape, "100000", "8"])?;
+        let broadcast = cost(&["broadcast", &shape, "496"])?;
+        let flows = cost(&["flows", &shape, "1000000", "16"])?;
+        println!("| {hosts} | {sizes} | {messages} | {broadcast} | {flows} |");
+    }
+    Ok(())
+}
+
+/// What a process of its own says that it took.
+fn cost(arguments: &[&str]) -> Result<String, Failure> {
+    let ended = Command::new(std::env::current_exe()?).args(arguments).output()?;
+    let told = String::from_utf8(ended.stdout)?;
+    let cost = told.lines().find_map(|line| line.strip_prefix("in all "));
+    let (time, memory) = cost
+        .and_then(|cost| cost.split_once(" s of the processor, "))
+        .ok_or(format!("{arguments:?} failed: {}", String::from_utf8_lossy(&ended.stderr)))?;
+    Ok(format!("{time} s, {memory}"))
 }
 
 /// The graph and its routes.
@@ -99,13 +140,13 @@ fn messages(shape: &str, count: usize, load: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-fn flows(shape: &str, bytes: u64) -> Result<(), Failure> {
+fn flows(shape: &str, bytes: u64, rounds: usize) -> Result<(), Failure> {
     let (graph, routes) = routed(shape)?;
     let begun = Instant::now();
     let hosts: Vec<u32> = graph.hosts().collect();
     let mut network = FlowNetwork::new(&graph, Box::new(routes), Settings::default())?;
     let mut ended = 0_u64;
-    for round in 1..hosts.len() {
+    for round in (1..hosts.len()).take(rounds) {
         for (place, from) in hosts.iter().enumerate() {
             let to = hosts[(place + round) % hosts.len()];
             network.begin(Flow { from: *from, to, bytes, tag: 0 })?;

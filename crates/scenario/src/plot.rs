@@ -11,7 +11,7 @@ const WIDTH: u64 = 640;
 const HEIGHT: u64 = 300;
 const LEFT: u64 = 72;
 const RIGHT: u64 = 30;
-const TOP: u64 = 26;
+const TOP: u64 = 34;
 const BOTTOM: u64 = 44;
 /// Series that can be told apart by their colours.
 pub(crate) const SERIES_MAX: usize = 6;

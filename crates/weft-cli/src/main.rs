@@ -31,8 +31,10 @@ mod sim;
 mod status;
 mod table;
 mod terminal;
+mod text_file;
 mod transports;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use arguments::{Command, Invocation};
@@ -102,5 +104,11 @@ fn start_log() {
             tracing_subscriber::EnvFilter::new("warn")
         }
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Colours are for people: a file or a journal gets none.
+    let is_for_people = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(is_for_people)
+        .with_writer(std::io::stderr)
+        .init();
 }

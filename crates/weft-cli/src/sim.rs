@@ -13,6 +13,12 @@ use weft_scenario::{Point, Progress, Report, Scenario};
 use crate::arguments::{SimCommand, SimRunArguments};
 use crate::output::show;
 use crate::table::Table;
+use crate::text_file::{self, TOPOLOGY_BYTES_MAX};
+
+/// Bytes of a scenario at most.
+const SCENARIO_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a trace at most: those of its ten million messages.
+const TRACE_BYTES_MAX: u64 = 512 << 20;
 
 /// `weft sim`.
 pub fn sim(command: &SimCommand) -> anyhow::Result<ExitCode> {
@@ -24,11 +30,11 @@ pub fn sim(command: &SimCommand) -> anyhow::Result<ExitCode> {
 
 fn run(arguments: &SimRunArguments) -> anyhow::Result<ExitCode> {
     let file = &arguments.file;
-    let text = fs::read_to_string(file)
+    let text = text_file::read(file, SCENARIO_BYTES_MAX)
         .with_context(|| format!("{} cannot be read; name a scenario", file.display()))?;
     // Files that a scenario names lie beside it.
     let directory = file.parent().unwrap_or(Path::new("."));
-    let mut scenario = Scenario::parse(&text, |path| fs::read_to_string(directory.join(path)))
+    let mut scenario = Scenario::parse(&text, |path| read(&directory.join(path)))
         .with_context(|| format!("{} is no scenario", file.display()))?;
     if let Some(seed) = arguments.seed {
         scenario.set_seed(seed);
@@ -49,6 +55,12 @@ fn run(arguments: &SimRunArguments) -> anyhow::Result<ExitCode> {
         None => show!("{}", lines(&report)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A file that a scenario names: a topology or a trace.
+fn read(path: &Path) -> std::io::Result<String> {
+    let is_topology = ["toml", "graphml"].iter().any(|end| path.extension() == Some(end.as_ref()));
+    text_file::read(path, if is_topology { TOPOLOGY_BYTES_MAX } else { TRACE_BYTES_MAX })
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

@@ -113,6 +113,27 @@ fn the_other_end_of_a_measurement_ends_with_it_although_no_daemon_is_left_to_tel
 }
 
 #[test]
+fn a_log_in_a_file_has_no_colours() {
+    let place = Place::new();
+    let file = place.directory.path().join("log");
+    let mut command = place.weft(&["daemon"]);
+    command.env("WEFT_LOG", "info").stdout(Stdio::null());
+    command.stderr(std::fs::File::create(&file).expect("a file"));
+    let mut daemon = command.spawn().expect("weft starts");
+    let log = || std::fs::read_to_string(&file).expect("it is there");
+    for _ in 0..LOOKS_MAX {
+        if log().contains("ready at") {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    printed(&mut place.weft(&["down"]));
+    assert!(daemon.wait().expect("it ends").success());
+    let log = log();
+    assert!(log.contains(" INFO ") && !log.contains('\u{1b}'), "{log:?}");
+}
+
+#[test]
 fn no_daemon_is_told_with_what_to_do_for_that_node() {
     let place = Place::new();
     let mut status = place.weft(&["status", "--node", "blue"]);

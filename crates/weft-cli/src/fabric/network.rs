@@ -25,15 +25,16 @@ use crate::arguments::network::{
 use crate::configuration::Configuration;
 use crate::output::{show, show_line};
 use crate::table::Table;
-
-/// Bytes of a topology file at most: those of 65,536 nodes with six links, and some more.
-const FILE_MAX: u64 = 64 << 20;
+use crate::text_file::{self, TOPOLOGY_BYTES_MAX};
 
 /// The graph that `spec` names: a form with its sizes, or a file.
 fn graph_of(spec: &str) -> anyhow::Result<Described> {
     let named = spec.parse::<Shape>();
-    if named.is_err() && Path::new(spec).is_file() {
-        return read(Path::new(spec));
+    let path = Path::new(spec);
+    let is_meant =
+        ["toml", "graphml", "xml"].iter().any(|end| path.extension() == Some(end.as_ref()));
+    if named.is_err() && (is_meant || path.is_file()) {
+        return read(path);
     }
     Ok(Described { graph: named?.graph(None)?, has_ports: true })
 }
@@ -41,13 +42,7 @@ fn graph_of(spec: &str) -> anyhow::Result<Described> {
 /// Reads a topology file; its name says in which format it is.
 fn read(path: &Path) -> anyhow::Result<Described> {
     let named = || path.display().to_string();
-    let length = fs::metadata(path).with_context(named)?.len();
-    ensure!(
-        length <= FILE_MAX,
-        "{} has {length} bytes, and a topology file has up to {FILE_MAX}",
-        path.display()
-    );
-    let text = fs::read_to_string(path).with_context(named)?;
+    let text = text_file::read(path, TOPOLOGY_BYTES_MAX).with_context(named)?;
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("toml") => file::parse(&text).with_context(named),
         Some("graphml" | "xml") => graphml::parse(&text).with_context(named),

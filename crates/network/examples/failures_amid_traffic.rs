@@ -1,5 +1,6 @@
 //! Fails every link of `torus:8x8x8` on its own, then 100 pairs of links, amid traffic, and demands
-//! every message: `cargo run --release -p weft-network --example failures [TOPOLOGY]`.
+//! every message: `cargo run --release -p weft-network --example
+//! failures_amid_traffic [TOPOLOGY]`.
 //!
 //! Each host sends [`EACH`] messages to hosts at random. A link is cut while they are on their way.
 //! Senders keep what has not arrived, and send it again; some time after the cut there are new
