@@ -6,7 +6,6 @@
 //! # Invariants
 //! - A large put begins when all changes that came before the last fence are known to be there, and
 //!   a change behind a fence leaves when all large puts before it are over ([`Endpoint::order`]).
-//! - Of large puts to a PE at most [`PUTS_MAX`] are under way.
 //! - A piece of the landing belongs to one get from its begin until its bytes were taken.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -26,9 +25,6 @@ pub const INLINE_BYTES: usize = 128;
 pub const PIECE_BYTES: usize = 256 << 10;
 /// Gets of the fabric at a time.
 pub const PIECES: usize = 4;
-/// Large puts to a PE that may be under way. A message to it, such as a sign of life, waits behind
-/// them: with those of 256 MB a busy machine had a PE declared gone that was there.
-const PUTS_MAX: u64 = 32;
 /// Bytes of the memory in which they land.
 pub const LANDING_BYTES: usize = PIECE_BYTES * PIECES;
 /// Events that a poll takes.
@@ -193,21 +189,12 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
             self.send(pe);
             return Err(Refused::Busy);
         }
-        if link.puts.begun - link.puts.over >= PUTS_MAX {
-            self.fence_puts(pe);
-            return Err(Refused::Busy);
-        }
         let operation = Operation::new(PUT | pe as u64).quiet();
         match self.endpoint.put(far.peer, Source::Bytes(bytes), target, operation) {
             Ok(Issued::Done(_)) => Ok(()),
             Ok(Issued::Pending) => {
-                let puts = &mut self.machine.link(pe).puts;
-                puts.begun += 1;
-                let is_half = puts.begun - puts.asked >= PUTS_MAX / 2;
+                self.machine.link(pe).puts.begun += 1;
                 self.machine.soil(pe);
-                if is_half {
-                    self.fence_puts(pe);
-                }
                 Ok(())
             }
             Err(error) => Err(self.refusal(pe, error)),
