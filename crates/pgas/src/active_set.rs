@@ -1,8 +1,9 @@
 //! Collectives of active sets (deprecated): their flags are in the program's `pSync`.
 //!
 //! Word 0 of `pSync` counts arrivals at the first PE, word 1 releases a PE, word 2 has a number of
-//! elements, word 3 the call where calls are compared (`SHMEM_DEBUG`). All are 0 again when a call returns. A collective is a meeting, copies by all readers
-//! in parallel, and a meeting; neither is a quiet.
+//! elements, word 3 the call where calls are compared (`SHMEM_DEBUG`). All are 0 again when a call
+//! returns. A collective is a meeting, copies by all readers in parallel, and a meeting; neither is
+//! a quiet.
 //!
 //! On several hosts the first PE of each leads: the PEs of a host meet there, and the leaders meet
 //! by messages that name `pSync` ([`crate::far::eager`]). Short data go with such messages, so
