@@ -21,7 +21,7 @@ use crate::networks::{Networks, Origin};
 use crate::programs::{Line, Programs};
 use crate::quota::Quota;
 use crate::reports::{Reports, WAIT_WITHIN};
-use crate::service::host::Host;
+use crate::service::host::{ANSWER_WITHIN, Host};
 use crate::service::{Event, Outgoing, Request, Service};
 use crate::status::Status;
 
@@ -261,8 +261,12 @@ impl Hub {
             processes: self.programs.status(),
             ..Status::default()
         };
-        for service in &self.services {
-            let (report, how) = service.status();
+        // All are asked before one is waited for: several that are busy together take no longer
+        // than one.
+        let asked: Vec<_> = self.services.iter().map(|service| service.ask_status()).collect();
+        let until = Instant::now() + ANSWER_WITHIN;
+        for (service, asked) in self.services.iter().zip(asked) {
+            let (report, how) = service.status(asked, until);
             status.services.push(how);
             if let Some(report) = report {
                 report(&mut status);

@@ -1,7 +1,7 @@
 //! The status of the node for all who ask: one thread collects it, the others wait a bounded time
 //! or get the last one.
 //!
-//! Collecting asks every service, and a busy one may take half a second to answer. The lock here is
+//! Collecting asks all services, and a busy one may take half a second to answer. The lock here is
 //! never held meanwhile.
 //!
 //! # Invariants
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Greatest age of the status that an ordinary user gets while nobody collects a new one. Root and
 /// the daemon's own user get a fresh one.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// How long a thread waits for another one that collects: two services that take all their time. A
+/// How long a thread waits for another one that collects: as long as busy services may take, twice. A
 /// program waits 2 s for its answer.
 pub const WAIT_WITHIN: Duration = Duration::from_secs(1);
 

@@ -26,9 +26,9 @@ use crate::programs::Programs;
 use crate::quota::{Lease, Quota};
 use crate::status::{CounterStatus, ServiceStatus};
 
-/// How long a service may take to report its status. A service that takes longer is left out until
-/// it has answered.
-const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+/// How long the services may take to report their status, all of them together. A service that takes
+/// longer is left out until it has answered.
+pub const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// How long a timer that panicked is left alone; it may still be due.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
@@ -36,6 +36,16 @@ const PANIC_PAUSE: Duration = Duration::from_secs(1);
 pub struct Answer {
     report: Report,
     counters: Vec<Counter>,
+}
+
+/// A service that was asked for its status.
+pub enum Asked {
+    /// It answers at once, on the thread that asks.
+    InPlace,
+    /// Its thread answers.
+    Waits(Receiver<Answer>),
+    /// It has not answered an earlier question yet.
+    Busy,
 }
 
 /// A running service.
@@ -249,11 +259,29 @@ impl Host {
         answer.map_err(|_| self.panicked(None)).ok()
     }
 
-    /// The service's part of the status, and the status that every service has.
-    pub fn status(&self) -> (Option<Report>, ServiceStatus) {
-        let answer = match &self.queue {
-            Some(queue) => self.ask(queue),
-            None => self.answer(),
+    /// Asks the service for its status, without waiting. A busy service is not asked again until it
+    /// has answered.
+    pub fn ask_status(&self) -> Asked {
+        let Some(queue) = &self.queue else { return Asked::InPlace };
+        let mut late = lock(&self.late);
+        if let Some(receiver) = late.take()
+            && let Err(TryRecvError::Empty) = receiver.try_recv()
+        {
+            *late = Some(receiver);
+            return Asked::Busy;
+        }
+        let (sender, receiver) = channel();
+        queue.request_status(sender);
+        Asked::Waits(receiver)
+    }
+
+    /// The service's part of the status, and the status that every service has, when it was asked.
+    /// Waits for its answer until `until`.
+    pub fn status(&self, asked: Asked, until: Instant) -> (Option<Report>, ServiceStatus) {
+        let answer = match asked {
+            Asked::InPlace => self.answer(),
+            Asked::Waits(receiver) => self.await_answer(receiver, until),
+            Asked::Busy => None,
         };
         let (report, counters) = match answer {
             Some(Answer { report, counters }) => (Some(report), counters),
@@ -277,26 +305,15 @@ impl Host {
         (report, status)
     }
 
-    /// The answer of the service's thread. The first question to a busy service waits until the
-    /// limit. Later questions do not wait, until the open one has been answered.
-    fn ask(&self, queue: &Queue) -> Option<Answer> {
-        let mut late = lock(&self.late);
-        if let Some(receiver) = late.take()
-            && let Err(TryRecvError::Empty) = receiver.try_recv()
-        {
-            *late = Some(receiver);
-            return None;
-        }
-        let (sender, receiver) = channel();
-        queue.request_status(sender);
-        match receiver.recv_timeout(ANSWER_WITHIN) {
+    fn await_answer(&self, receiver: Receiver<Answer>, until: Instant) -> Option<Answer> {
+        match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(answer) => Some(answer),
             Err(RecvTimeoutError::Timeout) => {
                 tracing::warn!(
                     service = self.manifest.name,
                     "a service did not report its status in time"
                 );
-                *late = Some(receiver);
+                *lock(&self.late) = Some(receiver);
                 None
             }
             Err(RecvTimeoutError::Disconnected) => None,

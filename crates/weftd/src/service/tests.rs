@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -107,9 +108,14 @@ struct Daemon {
 
 impl Daemon {
     fn with(echo: Echo) -> Self {
+        Self::beside(vec![Box::new(echo)])
+    }
+
+    /// A daemon with these services beside its own.
+    fn beside(others: Vec<Box<dyn Service>>) -> Self {
         let config = config();
         let mut services = all(&config, NodeId::LOCAL, None, None, None);
-        services.push(Box::new(echo));
+        services.extend(others);
         let hub = Hub::new(&config, services, None, 1000).expect("threads");
         let (_, stop) = std::os::unix::net::UnixStream::pair().expect("sockets");
         Self { intakes: Intakes::new(Arc::new(hub), stop) }
@@ -228,6 +234,40 @@ fn a_service_that_is_stuck_holds_up_no_other() {
     for _ in 0..sent {
         gate.send(()).expect("it waits");
         assert_eq!(answer(&flood), join(ECHO, &[0; 64]));
+    }
+}
+
+/// Reports its status when another service is asked for its own, too.
+struct Meets(&'static str, Arc<Barrier>);
+
+impl Service for Meets {
+    fn manifest(&self) -> Manifest {
+        let placement = Placement::Thread;
+        Manifest { name: self.0, kinds: &[], placement, options: &[], events: &[] }
+    }
+
+    fn handle_event(&mut self, _: Event, _: Instant, _: &mut Outbox) {}
+
+    fn report(&self) -> Report {
+        self.1.wait();
+        Box::new(|_| ())
+    }
+}
+
+/// Services that are busy at the same time would else take longer together than a program waits.
+#[test]
+fn services_are_asked_for_their_status_together() {
+    let barrier = Arc::new(Barrier::new(2));
+    let one = |name| Box::new(Meets(name, Arc::clone(&barrier))) as Box<dyn Service>;
+    let daemon = Daemon::beside(vec![one("left"), one("right")]);
+    let answer = || {
+        let services = daemon.services();
+        services["left"].answers && services["right"].answers
+    };
+    // On a busy machine they may be late, and are asked again.
+    let start = Instant::now();
+    while !answer() {
+        assert!(start.elapsed() < Duration::from_millis(WATCHDOG_MS.into()), "one after the other");
     }
 }
 
