@@ -118,9 +118,25 @@ fn misfits() -> Outcome {
         let (state, _, reason) = d.state_of("d").expect("it is there");
         if reason.contains("is no weft daemon") {
             assert_eq!(state, "joining");
+            let told = d.fabric();
+            assert_eq!(told["nodes"].as_array().expect("a list").len(), 1, "{told:#}");
+            assert_eq!(told["seeds"][0]["address"], *place, "{told:#}");
+            let told = told["seeds"][0]["reason"].as_str().expect("a text").to_owned();
+            assert!(told.contains("is no weft daemon"), "{told}");
             break;
         }
         assert!(start.elapsed() < LIMIT, "{reason}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    // One that hangs up at once.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let place = silent.local_addr().expect("bound").to_string();
+    thread::spawn(move || silent.incoming().for_each(drop));
+    let mut f = Host::new("f", &right, &[&place]);
+    f.start();
+    let start = Instant::now();
+    while !f.state_of("f").expect("it is there").2.contains("without a greeting") {
+        assert!(start.elapsed() < LIMIT, "{:#}", f.fabric());
         thread::sleep(Duration::from_millis(20));
     }
     // A key that others can read.

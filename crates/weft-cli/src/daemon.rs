@@ -59,15 +59,28 @@ pub fn daemon(
         None => {
             ensure!(
                 !weftd::client::answers(&socket.path),
-                "a node daemon already answers at {}; stop it with `weft down`, or give this one \
-                 another name with --node",
-                socket.path.display()
+                "a node daemon already answers at {}{}; stop it with `weft down{}`, or give this \
+                 one another name with --node",
+                socket.path.display(),
+                difference(&socket, &configuration.options),
+                of_node(&socket)
             );
             prepare_directory(&socket)?;
             serve(&socket, &configuration.options, arguments, true)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The difference that matters between the daemon that answers at `socket` and one with `options`,
+/// for people; nothing if none is known.
+fn difference(socket: &ControlSocket, options: &Options) -> &'static str {
+    let is_alone = || weftd::client::status(&socket.path).is_ok_and(|status| status.serves_alone());
+    if options.fabric_listen().is_some() && is_alone() {
+        " and serves this host alone, as one does that `weft run` started"
+    } else {
+        ""
+    }
 }
 
 fn serve(

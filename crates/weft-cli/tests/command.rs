@@ -223,7 +223,13 @@ fn a_daemon_starts_replaces_a_stale_socket_tells_its_status_and_stops() {
     assert!(status.is_object(), "{status}");
     let output = place.weft(&["daemon"]).output().expect("weft starts");
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("already answers"), "{}", text(&output.stderr));
+    let told = text(&output.stderr);
+    assert!(told.contains("already answers") && !told.contains("alone"), "{told}");
+    // One that a program started is in the way of one that would join.
+    let join = ["daemon", "--fabric-key", "key", "--fabric-listen", "127.0.0.1:7700"];
+    let output = place.weft(&join).output().expect("weft starts");
+    let told = text(&output.stderr);
+    assert!(told.contains("serves this host alone") && told.contains("`weft down"), "{told}");
     let output = place.weft(&["info", "--json"]).output().expect("weft starts");
     let information: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(information["daemon"]["answers"], true);

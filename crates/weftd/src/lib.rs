@@ -36,8 +36,9 @@ pub use fabric::{
 pub use server::serve;
 pub use status::{
     ConnectionStatus, CounterStatus, DeviceStatus, EndpointStatus, EtcdStatus, FabricNodeStatus,
-    FabricStatus, ListenerStatus, NetworkManager, NetworkNode, NetworkStatus, NetworkTables,
-    PeerStatus, ProcessStatus, QueueStatus, ServiceStatus, Status, WayFigures, WayStatus,
+    FabricSeedStatus, FabricStatus, ListenerStatus, NetworkManager, NetworkNode, NetworkStatus,
+    NetworkTables, PeerStatus, ProcessStatus, QueueStatus, ServiceStatus, Status, WayFigures,
+    WayStatus,
 };
 pub use weft_ether::Reach;
 

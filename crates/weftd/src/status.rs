@@ -37,6 +37,15 @@ pub struct Status {
     pub services: Vec<ServiceStatus>,
 }
 
+impl Status {
+    /// Whether the daemon has no other hosts. One that is too busy to tell its fabric may have some.
+    #[must_use]
+    pub fn serves_alone(&self) -> bool {
+        let is_late = |service: &ServiceStatus| service.name == "fabric" && !service.answers;
+        self.fabric.is_none() && !self.services.iter().any(is_late)
+    }
+}
+
 /// A service of the daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ServiceStatus {
@@ -74,11 +83,23 @@ pub struct FabricStatus {
     pub name: String,
     /// The number of the own node; `None` while it was never given.
     pub number: Option<u32>,
-    /// All nodes, and daemons that are asked for admission.
+    /// All nodes, and the own host while it has no number.
     pub nodes: Vec<FabricNodeStatus>,
+    /// The addresses of `fabric.seeds` at which no node of the fabric was found.
+    #[serde(default)]
+    pub seeds: Vec<FabricSeedStatus>,
     /// The etcd by which hosts join; `None` if they join by a first daemon.
     #[serde(default)]
     pub etcd: Option<EtcdStatus>,
+}
+
+/// A seed at which no node of the fabric was found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FabricSeedStatus {
+    /// Its address.
+    pub address: String,
+    /// What came of the last try.
+    pub reason: String,
 }
 
 /// The etcd of a fabric.

@@ -1,5 +1,6 @@
 //! Which addresses are dialled, and when.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -208,7 +209,7 @@ impl Machine {
         }
     }
 
-    /// All nodes and the daemons that are asked for admission, for people.
+    /// All nodes, and the own host while it has no number, for people.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
         let about = &self.config.about;
@@ -222,14 +223,23 @@ impl Machine {
             let (name, address) = (Some(about.name.clone()), about.address);
             all.push(NodeStatus { node: None, name, address, state });
         }
-        for target in self.targets.iter().filter(|one| one.goal == Goal::Seed && !one.is_self) {
-            let is_known = all.iter().any(|node| node.address == target.address);
-            if let (false, Some(fault)) = (is_known, &target.fault) {
-                let (node, name, address) = (None, None, target.address);
-                all.push(NodeStatus { node, name, address, state: state_of(fault) });
-            }
-        }
         all
+    }
+
+    /// The seeds at which no node of the fabric was found, with the reason of the last try, for
+    /// people. Those that were not tried are not among them.
+    #[must_use]
+    pub fn seeds_without_node(&self) -> Vec<(SocketAddr, String)> {
+        let members = self.roster.iter().flat_map(|roster| &roster.members);
+        let known: BTreeSet<SocketAddr> = members.map(|member| member.address).collect();
+        let seeds = self.targets.iter().filter(|one| one.goal == Goal::Seed && !one.is_self);
+        let faults = seeds.filter(|seed| !known.contains(&seed.address)).filter_map(|seed| {
+            // One that told of the first daemon is a node, at another address than the table has.
+            let fault = seed.fault.as_ref();
+            let fault = fault.filter(|one| **one != Fault::Refused(Refusal::NotFirst))?;
+            Some((seed.address, fault.to_string()))
+        });
+        faults.collect()
     }
 
     /// Why the own node has no number.

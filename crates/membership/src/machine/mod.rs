@@ -206,13 +206,13 @@ pub enum NodeState {
     Up,
     /// It cannot.
     Down(String),
-    /// It has no number yet: the own node, or a daemon that is asked for one.
+    /// It is the own host, which has no number yet.
     Joining(String),
     /// One of the two daemons refuses.
     Refused(String),
 }
 
-/// A node or a daemon, for people.
+/// A node, or the own host while it is none, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeStatus {
     /// Its number, if it has one.

@@ -5,10 +5,11 @@ mod link;
 mod network;
 mod running;
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
-use weftd::{EtcdStatus, FabricStatus};
+use anyhow::bail;
+use weftd::{EtcdStatus, FabricSeedStatus, FabricStatus, Status};
 
 use crate::arguments::{ExpelArguments, FabricCommand, StatusArguments};
 use crate::configuration::Configuration;
@@ -40,20 +41,26 @@ fn nodes(arguments: &StatusArguments, configuration: &Configuration) -> anyhow::
     if !weftd::client::answers(&socket.path) {
         bail!("{}", absence(&socket));
     }
-    let status = weftd::client::status(&socket.path)?;
-    let fabric = status.fabric.with_context(|| {
-        format!(
-            "the node daemon at {} serves this host alone; start it with --fabric-listen and \
-             --fabric-key (`weft fabric --help`)",
-            socket.path.display()
-        )
-    })?;
+    let fabric = fabric_of(weftd::client::status(&socket.path)?, &socket.path)?;
     if arguments.json {
         show_line!("{}", serde_json::to_string_pretty(&serde_json::to_value(&fabric)?)?);
     } else {
         show!("{}", text(&fabric));
     }
     Ok(())
+}
+
+/// The fabric of the daemon at `socket`, as its status tells it.
+fn fabric_of(status: Status, socket: &Path) -> anyhow::Result<FabricStatus> {
+    let (serves_alone, socket) = (status.serves_alone(), socket.display());
+    match status.fabric {
+        Some(fabric) => Ok(fabric),
+        None if serves_alone => bail!(
+            "the node daemon at {socket} serves this host alone; start it with --fabric-listen and \
+             --fabric-key (`weft fabric --help`)"
+        ),
+        None => bail!("the node daemon at {socket} is too busy to tell its fabric; ask again"),
+    }
 }
 
 fn text(fabric: &FabricStatus) -> String {
@@ -77,6 +84,15 @@ fn text(fabric: &FabricStatus) -> String {
         if let (Some(number), Some(way)) = (node.number, &node.way) {
             text += &format!("way to {number}: {}\n", way.text());
         }
+    }
+    // A host that waits for one names it with its own reason.
+    let own = fabric.nodes.iter().find(|node| node.number.is_none());
+    let is_told = |address: &str| own.is_some_and(|own| own.reason.contains(address));
+    for FabricSeedStatus { address, reason } in &fabric.seeds {
+        if is_told(address) {
+            continue;
+        }
+        text += &format!("seed {address}: no node of this fabric ({reason})\n");
     }
     if let Some(etcd) = &fabric.etcd {
         text += &format!("etcd: {}\n", etcd_text(etcd));
@@ -120,7 +136,8 @@ mod tests {
             way: None,
         };
         let (name, nodes) = ("f".to_owned(), vec![node]);
-        let mut fabric = FabricStatus { name, number: None, nodes, etcd: None };
+        let seeds = Vec::new();
+        let mut fabric = FabricStatus { name, number: None, nodes, seeds, etcd: None };
         let told = text(&fabric);
         let line = told.lines().last().expect("a line");
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -129,5 +146,34 @@ mod tests {
         fabric.etcd = Some(EtcdStatus { state, reason });
         let told = text(&fabric);
         assert!(told.contains("etcd: away; nobody new joins") && told.contains("no leader"));
+    }
+
+    #[test]
+    fn a_seed_that_is_no_node_stands_apart() {
+        let (name, nodes) = ("f".to_owned(), Vec::new());
+        let (address, reason) = ("10.9.0.9:7700".to_owned(), "no answer".to_owned());
+        let seeds = vec![FabricSeedStatus { address, reason }];
+        let told = text(&FabricStatus { name, number: None, nodes, seeds, etcd: None });
+        assert!(told.contains("Nodes of the fabric \"f\": 0\n"), "{told}");
+        let line = "seed 10.9.0.9:7700: no node of this fabric (no answer)\n";
+        assert!(told.ends_with(line), "{told}");
+    }
+
+    #[test]
+    fn a_busy_daemon_is_not_taken_for_one_without_a_fabric() {
+        let told = |answers| {
+            let service = weftd::ServiceStatus {
+                name: "fabric".to_owned(),
+                answers,
+                queued: 0,
+                panics: 0,
+                counters: Vec::new(),
+                options: Vec::new(),
+            };
+            let status = Status { services: vec![service], ..Status::default() };
+            fabric_of(status, Path::new("n.sock")).expect_err("there is none").to_string()
+        };
+        assert!(told(true).contains("serves this host alone"), "{}", told(true));
+        assert!(told(false).contains("ask again"), "{}", told(false));
     }
 }

@@ -167,15 +167,26 @@ impl Link {
         let mut space = [0; READ_BYTES];
         for _ in 0..READS_A_TURN {
             match self.stream.read(&mut space) {
-                Ok(0) => return Err(Fault::Other("its daemon closed the connection".to_owned())),
+                Ok(0) => return Err(self.ended("the connection was closed")),
                 Ok(_) if self.is_closing() => {}
                 Ok(count) => self.session.receive(&space[..count], events)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Fault::Other(error.to_string())),
+                Err(error) => return Err(self.ended(&error.to_string())),
             }
         }
         Ok(())
+    }
+
+    /// The end of the connection. A service of another kind may be there, which hangs up.
+    fn ended(&self, how: &str) -> Fault {
+        Fault::Other(match self.is_proved() {
+            true => how.to_owned(),
+            false => format!(
+                "it ended the connection without a greeting, as one does that is no weft daemon \
+                 ({how})"
+            ),
+        })
     }
 }
 

@@ -18,7 +18,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -264,8 +264,8 @@ impl Fabric {
         match machine.number() {
             Some(node) => Own::Known(node),
             None => {
-                let mut states = machine.nodes().into_iter().map(|node| node.state);
-                let reason = states.find_map(|state| match state {
+                let mut own = machine.nodes().into_iter().filter(|node| node.node.is_none());
+                let reason = own.find_map(|node| match node.state {
                     NodeState::Joining(reason) | NodeState::Refused(reason) => Some(reason),
                     _ => None,
                 });
@@ -319,10 +319,16 @@ impl Fabric {
         self.first.is_some()
     }
 
-    /// All nodes, and the daemons that are asked for admission.
+    /// All nodes, and the own host while it has no number.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
         self.shared.lock().nodes()
+    }
+
+    /// The seeds at which no node of the fabric was found, with the reason of the last try.
+    #[must_use]
+    pub fn seeds_without_node(&self) -> Vec<(SocketAddr, String)> {
+        self.shared.lock().seeds_without_node()
     }
 
     /// Why etcd cannot be used at present, for people: an error while nobody is admitted; `None`

@@ -21,7 +21,9 @@ use super::{
 use crate::fabric::{Fabric, NodeState, NodeStatus, Own};
 use crate::hub::written;
 use crate::lab::Ruler;
-use crate::status::{EtcdStatus, FabricNodeStatus, FabricStatus, WayFigures, WayStatus};
+use crate::status::{
+    EtcdStatus, FabricNodeStatus, FabricSeedStatus, FabricStatus, WayFigures, WayStatus,
+};
 
 mod expulsions;
 mod hosts;
@@ -242,11 +244,17 @@ fn status_of(fabric: &Fabric, ways: &SharedWays) -> FabricStatus {
         FabricNodeStatus { way, ..node_status(node) }
     });
     let nodes = nodes.collect();
+    let seeds = fabric.seeds_without_node().into_iter();
+    let seeds = seeds.map(|(address, reason)| {
+        let address = address.to_string();
+        FabricSeedStatus { address, reason }
+    });
+    let seeds = seeds.collect();
     let etcd = fabric.etcd().map(|state| EtcdStatus {
         state: if state.is_ok() { "up" } else { "away" }.to_owned(),
         reason: state.err().unwrap_or_default(),
     });
-    FabricStatus { name: fabric.name().to_owned(), number, nodes, etcd }
+    FabricStatus { name: fabric.name().to_owned(), number, nodes, seeds, etcd }
 }
 
 fn node_status(node: NodeStatus) -> FabricNodeStatus {
