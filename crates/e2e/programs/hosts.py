@@ -122,14 +122,27 @@ def stream(one, two, megabytes):
 
 def device():
     """Ping, a stream, iperf3 and a multicast group over the device, which is over libfabric."""
-    one, two = hosts("--fabric-device", "on", "--ether-learn-ms", "100")
-    for host in (one, two):
-        n = host.number
-        until("the device is there",
-              lambda: "weft0" in host.run("ip", "-br", "link"))  # noqa: B023
-        sh(f"ip -n host{n} address add 10.77.0.{n}/24 dev weft0")
-    told = one.run("ping", "-c", "20", "-i", "0.02", "-s", "1400", "10.77.0.2")
-    assert "20 received" in told, told
+    how = ("--fabric-device", "on", "--ether-learn-ms", "100")
+    one, two = hosts(*how)
+
+    def ping(*of):
+        for host in of:
+            n = host.number
+            until("the device is there",
+                  lambda: "weft0" in host.run("ip", "-br", "link"))  # noqa: B023
+            sh(f"ip -n host{n} address add 10.77.0.{n}/24 dev weft0")
+        told = one.run("ping", "-c", "20", "-i", "0.02", "-s", "1400", "10.77.0.2")
+        assert "20 received" in told, told
+
+    ping(one, two)
+    # A device that comes greets the others, and no program of the daemon's user.
+    program = two.serve("--transport", "auto")
+    one.daemon.kill()
+    one.daemon.wait(LIMIT)
+    one.start_daemon(*how)
+    ping(one)
+    assert not has_libfabric(program), "it was reached by a device"
+    program.kill()
     stream(one, two, 64)
     server, log = two.start("iperf3", "-s", "-1", "--forceflush")
     until("iperf3 listens", lambda: "listening" in text_of(log))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use weft_broker::{Connector, remote::RemoteBroker};
 use weft_ether::{Seat, Segment};
-use weft_fabric::{Endpoint, EndpointOptions, Transport, Vpid};
+use weft_fabric::{Endpoint, EndpointOptions, Partition, PartitionId, Transport, Vpid};
 use weft_libfabric::Wanted;
 use weft_transport_ofi::nic::PortNic;
 use weft_transport_ofi::{OfiEndpoint, OfiTransport, Ports};
@@ -28,6 +28,15 @@ pub fn meeting(segment: Option<&Path>, own: &Arc<dyn Connector>) -> Arc<dyn Conn
 /// reserves one). It is in the upper part of the usual 256, which programs get last.
 const FABRIC_VPID: Vpid = Vpid(224);
 
+/// The partition of the ports in a fabric of hosts. They greet all members of theirs, and in that of
+/// the user those would be the endpoints of programs, which take a greeting for nonsense, and load
+/// libfabric for it.
+fn fabric_partition() -> Partition {
+    const PORTS: u32 = 1;
+    let user = rustix::process::geteuid().as_raw();
+    Partition::Numbered(PartitionId::of_user_named(user, PORTS))
+}
+
 /// The addresses of ports in a fabric of hosts, of which each has one device.
 pub const fn fabric_segment(queues: u8) -> Segment {
     Segment::Fabric { vpid: FABRIC_VPID, queues }
@@ -45,7 +54,7 @@ pub fn open_on_fabric(
 ) -> anyhow::Result<OfiEndpoint<PortNic>> {
     let parameters = weft_transport_ofi::Parameters::default();
     let transport = OfiTransport::new(Ports { wanted }, Arc::clone(broker), parameters);
-    let endpoint = open_at(&transport, segment, seat)?;
+    let endpoint = open_at(&transport, segment, seat, fabric_partition())?;
     let node = endpoint.address().node;
     ensure!(
         node == seat.node,
@@ -66,19 +75,21 @@ pub fn open(
     seat: Seat,
 ) -> anyhow::Result<ShmEndpoint> {
     let parameters = Parameters { ring_slots: MAILBOX_SLOTS, ..Parameters::default() };
-    open_at(&ShmTransport::new(Arc::clone(broker), parameters), segment, seat)
+    let transport = ShmTransport::new(Arc::clone(broker), parameters);
+    open_at(&transport, segment, seat, Partition::OfUser)
 }
 
 fn open_at<T: Transport>(
     transport: &T,
     segment: Segment,
     seat: Seat,
+    partition: Partition,
 ) -> anyhow::Result<T::Endpoint> {
     let Seat { node, queue } = seat;
     let vpid = segment
         .vpid_of(seat)
         .with_context(|| format!("there is no port number for queue {queue} of node {}", node.0))?;
     transport
-        .open(&EndpointOptions { vpid, ..EndpointOptions::default() })
+        .open(&EndpointOptions { vpid, partition, ..EndpointOptions::default() })
         .with_context(|| format!("the port of queue {queue} of node {}", node.0))
 }
