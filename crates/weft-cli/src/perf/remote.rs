@@ -259,9 +259,10 @@ fn call<T: Transport>(
         }
     }
     bail!(
-        "no `weft perf serve` of node {} answers over {}; start one there, as the same user",
+        "no `weft perf serve` of node {} answers over {}; start one there, as the same user{}",
         wanted.to,
-        over.name()
+        over.name(),
+        if over == TransportName::Shm { "" } else { " and with the same provider" }
     )
 }
 

@@ -167,24 +167,28 @@ impl Link {
         let mut space = [0; READ_BYTES];
         for _ in 0..READS_A_TURN {
             match self.stream.read(&mut space) {
-                Ok(0) => return Err(self.ended("the connection was closed")),
+                Ok(0) => return Err(self.ended("its daemon closed the connection", "closed")),
                 Ok(_) if self.is_closing() => {}
                 Ok(count) => self.session.receive(&space[..count], events)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.ended(&error.to_string())),
+                Err(error) => {
+                    let how = error.to_string();
+                    return Err(self.ended(&how, &how));
+                }
             }
         }
         Ok(())
     }
 
-    /// The end of the connection. A service of another kind may be there, which hangs up.
-    fn ended(&self, how: &str) -> Fault {
+    /// The end of the connection, for a peer that is a daemon of the fabric, and for one that may be
+    /// a service of another kind, which hangs up.
+    fn ended(&self, of_daemon: &str, of_stranger: &str) -> Fault {
         Fault::Other(match self.is_proved() {
-            true => how.to_owned(),
+            true => of_daemon.to_owned(),
             false => format!(
                 "it ended the connection without a greeting, as one does that is no weft daemon \
-                 ({how})"
+                 ({of_stranger})"
             ),
         })
     }
