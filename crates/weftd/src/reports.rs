@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 /// Greatest age of the status that an ordinary user gets while nobody collects a new one. Root and
 /// the daemon's own user get a fresh one.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// How long a thread waits for another one that collects: as long as busy services may take, twice. A
-/// program waits 2 s for its answer.
+/// How long a thread waits for another one that collects: as long as busy services may take, twice.
+/// A program waits 2 s for its answer.
 pub const WAIT_WITHIN: Duration = Duration::from_secs(1);
 
 /// The last status, and whether a new one is being collected.

@@ -38,7 +38,8 @@ pub struct Status {
 }
 
 impl Status {
-    /// Whether the daemon has no other hosts. One that is too busy to tell its fabric may have some.
+    /// Whether the daemon has no other hosts. One that is too busy to tell its fabric may have
+    /// some.
     #[must_use]
     pub fn serves_alone(&self) -> bool {
         let is_late = |service: &ServiceStatus| service.name == "fabric" && !service.answers;

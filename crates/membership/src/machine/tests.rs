@@ -11,6 +11,8 @@ use crate::message::NODES_MAX;
 
 #[path = "directory_tests.rs"]
 mod directory;
+#[path = "seeds_tests.rs"]
+mod seeds;
 
 const SILENCE: Duration = Duration::from_secs(2);
 
@@ -602,30 +604,6 @@ fn an_address_that_changed_is_passed_on() {
     net.assert_mesh(&[0, 1, 3], 1);
     let nodes = net.machine(1).nodes();
     assert!(nodes.iter().any(|node| node.address == address(3)), "{nodes:?}");
-}
-
-#[test]
-fn a_seed_that_is_no_node_is_told_apart_from_the_nodes() {
-    let mut net = Net::new(4, 1);
-    // Nobody is at the address of host 3 yet.
-    net.hosts[1].seeds = vec![address(3), address(0)];
-    net.start(1);
-    net.run(Duration::from_secs(5));
-    let seeds = |net: &mut Net| -> Vec<SocketAddr> {
-        net.machine(1).seeds_without_node().into_iter().map(|(address, _)| address).collect()
-    };
-    assert_eq!(seeds(&mut net), [address(3), address(0)]);
-    let places = |net: &mut Net| -> Vec<SocketAddr> {
-        net.machine(1).nodes().into_iter().map(|node| node.address).collect()
-    };
-    assert_eq!(places(&mut net), [address(1)], "the own host alone");
-    net.start(0);
-    net.run(Duration::from_secs(10));
-    assert_eq!(seeds(&mut net), [address(3)]);
-    assert_eq!(places(&mut net), [address(0), address(1)]);
-    net.start(3);
-    net.run(Duration::from_secs(10));
-    assert_eq!(seeds(&mut net), []);
 }
 
 /// A table in which no number is free. These hosts are at these numbers; all others were expelled,

@@ -28,9 +28,9 @@ pub fn meeting(segment: Option<&Path>, own: &Arc<dyn Connector>) -> Arc<dyn Conn
 /// reserves one). It is in the upper part of the usual 256, which programs get last.
 const FABRIC_VPID: Vpid = Vpid(224);
 
-/// The partition of the ports in a fabric of hosts. They greet all members of theirs, and in that of
-/// the user those would be the endpoints of programs, which take a greeting for nonsense, and load
-/// libfabric for it.
+/// The partition of the ports in a fabric of hosts. They greet all members of theirs, and in that
+/// of the user those would be the endpoints of programs, which take a greeting for nonsense, and
+/// load libfabric for it.
 fn fabric_partition() -> Partition {
     const PORTS: u32 = 1;
     let user = rustix::process::geteuid().as_raw();

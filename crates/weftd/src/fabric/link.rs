@@ -181,8 +181,8 @@ impl Link {
         Ok(())
     }
 
-    /// The end of the connection, for a peer that is a daemon of the fabric, and for one that may be
-    /// a service of another kind, which hangs up.
+    /// The end of the connection, for a peer that is a daemon of the fabric, and for one that may
+    /// be a service of another kind, which hangs up.
     fn ended(&self, of_daemon: &str, of_stranger: &str) -> Fault {
         Fault::Other(match self.is_proved() {
             true => of_daemon.to_owned(),

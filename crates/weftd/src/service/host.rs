@@ -26,8 +26,8 @@ use crate::programs::Programs;
 use crate::quota::{Lease, Quota};
 use crate::status::{CounterStatus, ServiceStatus};
 
-/// How long the services may take to report their status, all of them together. A service that takes
-/// longer is left out until it has answered.
+/// How long the services may take to report their status, all of them together. A service that
+/// takes longer is left out until it has answered.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// How long a timer that panicked is left alone; it may still be due.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
