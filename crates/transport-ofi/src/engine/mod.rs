@@ -25,6 +25,7 @@ use crate::region::Ended;
 
 mod apart;
 mod bounce;
+mod bulk;
 mod events;
 #[cfg(test)]
 mod hostile;
@@ -79,8 +80,8 @@ pub(crate) struct Engine<N> {
     strangers: VecDeque<(Greeting, Duration)>,
     operations: BTreeMap<u64, Operation>,
     next_number: u64,
-    /// Operations with pieces that the card had no room for.
-    stalled: VecDeque<u64>,
+    /// Pairs with pieces that the card had no room for, in turn.
+    stalled: VecDeque<u32>,
     events: VecDeque<Queued>,
     /// Operations that are pending, or whose ends were not polled.
     places: usize,

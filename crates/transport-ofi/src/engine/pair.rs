@@ -17,6 +17,7 @@ use weft_fabric::{
 };
 use weft_libfabric::Peer as NicPeer;
 
+use super::bulk::Bulk;
 use crate::packet::{Answer, Body, Credits, Label, Range, Short, Told};
 
 /// Buffers of a pair for packets that need no room: a greeting, a farewell, returns and answers to
@@ -39,6 +40,7 @@ pub(super) struct Pair {
     pub sending: Sending,
     pub receiving: Receiving,
     pub order: Order,
+    pub bulk: Bulk,
     /// The peer's keys, as far as they are known.
     pub keys: BTreeMap<RemoteKey, Known>,
     /// Keys of the peer that are void, and on which operations of this end are under way.

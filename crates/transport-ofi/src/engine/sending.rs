@@ -21,14 +21,18 @@ enum Sent {
 }
 
 impl<N: Nic> Engine<N> {
-    /// Sends whatever can be sent.
+    /// Sends whatever can be sent. Room of the card goes to packets first: among them are signs of
+    /// life, and pieces would take all of it again and again.
     pub(super) fn send_all(&mut self) {
-        if !self.stalled.is_empty() {
-            for number in std::mem::take(&mut self.stalled) {
-                self.move_pieces(number);
-            }
-        }
         self.dirty.append(&mut self.busy);
+        self.send_dirty();
+        if !self.stalled.is_empty() {
+            self.move_stalled();
+            self.send_dirty();
+        }
+    }
+
+    fn send_dirty(&mut self) {
         while let Some(handle) = self.dirty.pop_first() {
             self.send(handle);
         }
