@@ -376,6 +376,10 @@ impl Nic for Inside {
         self.nic.operation_bytes_max()
     }
 
+    fn keeps_messages_behind_writes(&self) -> bool {
+        self.nic.keeps_messages_behind_writes()
+    }
+
     fn now(&self) -> Duration {
         self.nic.now()
     }

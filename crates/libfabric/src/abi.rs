@@ -52,6 +52,8 @@ pub mod mr_mode {
 
 /// Orders of messages and operations.
 pub mod order {
+    /// A send after a write.
+    pub const SAW: u64 = 1 << 7;
     /// A send after a send.
     pub const SAS: u64 = 1 << 8;
 }

@@ -29,6 +29,8 @@ pub struct Settings {
     pub receives: usize,
     /// One call of so many finds no room; 0 stands for none.
     pub busy: u64,
+    /// Writes and messages from one card to another keep their order, as over a connection.
+    pub keeps_order: bool,
     /// What is between two cards, if it is slow.
     pub line: Option<Line>,
 }
@@ -44,7 +46,7 @@ pub struct Line {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { seed: 1, receives: 1024, busy: 8, line: None }
+        Self { seed: 1, receives: 1024, busy: 8, keeps_order: false, line: None }
     }
 }
 
@@ -336,6 +338,11 @@ impl Net {
             None => Happening::Told { to: access.from, told: Told::Failed(access.token) },
             Some((memory, place)) => Happening::Land(access, memory, place),
         };
+        if self.settings.keeps_order
+            && let Happening::Land(Access { is_write: true, .. }, ..) = &happening
+        {
+            return self.happen(happening);
+        }
         let time = match &happening {
             // The bytes of a write came with it.
             Happening::Land(access, ..) if !access.is_write => {
@@ -372,7 +379,12 @@ impl SeededNic {
         let local = net.cards[from].registered.get(&registration.0).cloned();
         let local = local.ok_or(net.wrong())?;
         let at = local.part(offset, length).ok_or(net.wrong())?;
-        let time = net.arrival((from, to), if is_write { length } else { 0 });
+        let mut time = net.arrival((from, to), if is_write { length } else { 0 });
+        if is_write && net.settings.keeps_order {
+            let last = net.arrivals.entry((from, to)).or_default();
+            *last = time.max(*last);
+            time = *last;
+        }
         net.cards[from].calls += 1;
         let local = local.memory;
         let access = Access { from, to, local, at, length, spot, token, is_write };
@@ -477,6 +489,10 @@ impl Nic for SeededNic {
     fn operation_bytes_max(&self) -> usize {
         // Small, so that operations come in pieces.
         64 << 10
+    }
+
+    fn keeps_messages_behind_writes(&self) -> bool {
+        self.net.inner.lock().settings.keeps_order
     }
 
     fn now(&self) -> Duration {

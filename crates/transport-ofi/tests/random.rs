@@ -103,7 +103,13 @@ impl World {
         let mut random = SmallRng::seed_from_u64(seed);
         let receives = [64, 256, 1024][random.random_range(0..3)].max(160);
         let busy = random.random_range(0..6);
-        let net = SeededNet::new(Settings { seed, receives, busy, line: None });
+        let net = SeededNet::new(Settings {
+            seed,
+            receives,
+            busy,
+            keeps_order: seed % 2 == 1,
+            line: None,
+        });
         let (limits, policy) = (Limits::default(), ServicePolicy::default());
         let broker = LocalBroker::new(NodeId::LOCAL, limits, policy, no_bells);
         let parameters = Parameters { spins: 0, yields: 0, ..Parameters::default() };

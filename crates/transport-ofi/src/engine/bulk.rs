@@ -133,6 +133,10 @@ impl<N: Nic> Engine<N> {
     pub(super) fn move_pieces(&mut self, handle: u32) {
         while let Some(number) = self.move_first(handle) {
             self.advance(number);
+            // A packet may wait until the card has them.
+            if self.pair(Peer(handle)).is_ok_and(|pair| !pair.sending.outbox.is_empty()) {
+                self.dirty.insert(handle);
+            }
         }
     }
 
@@ -217,10 +221,16 @@ impl<N: Nic> Engine<N> {
                 (pair.heard, pair.pinged) = (now, None);
             }
         }
+        let is_lost = error.is_some();
         if let Some(error) = error {
             operation.error = Some(error_of(&error));
             operation.pieces.clear();
         }
+        let is_write = matches!(operation.what, What::Put(_));
+        if is_lost && is_write && self.is_in_force(handle, number) {
+            self.end_if_told_of(handle, number);
+        }
+        let Some(operation) = self.operations.get_mut(&number) else { return };
         if operation.stage != Stage::Over {
             self.advance(number);
         } else {
@@ -232,6 +242,17 @@ impl<N: Nic> Engine<N> {
             self.release_keys(handle);
         }
         self.move_pieces_in_turn(handle);
+    }
+
+    /// Whether all keys of an operation are in force, as far as it is known.
+    fn is_in_force(&self, handle: u32, number: u64) -> bool {
+        let Ok(pair) = self.pair(Peer(handle)) else { return false };
+        self.operations.get(&number).is_some_and(|operation| {
+            operation
+                .ranges
+                .iter()
+                .all(|(target, ..)| matches!(pair.keys.get(&target.key), Some(Known::Valid(_))))
+        })
     }
 
     /// Hands pieces of a pair to the card, behind those of pairs that wait for its room.

@@ -76,6 +76,7 @@ pub(crate) struct Engine<N> {
     peers_elsewhere: usize,
     /// Buffers of the card that no pair has.
     buffers: usize,
+    keeps_messages_behind_writes: bool,
     /// Greetings of peers that the directory has not announced yet, and when they came.
     strangers: VecDeque<(Greeting, Duration)>,
     operations: BTreeMap<u64, Operation>,
@@ -177,6 +178,7 @@ impl<N: Nic> Engine<N> {
     ) -> Self {
         Self {
             buffers: nic.receives(),
+            keeps_messages_behind_writes: nic.keeps_messages_behind_writes(),
             nic,
             address,
             capabilities,

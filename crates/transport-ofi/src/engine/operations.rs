@@ -122,6 +122,12 @@ impl Operation {
         self.touched = true;
     }
 
+    /// Whether it writes bytes, no more, and the card has all of them.
+    pub(super) fn has_left(&self) -> bool {
+        let is_moving = self.stage == Stage::Moving && self.pieces.is_empty();
+        is_moving && matches!(self.what, What::Put(None)) && self.error.is_none()
+    }
+
     fn notifies_peer(&self) -> bool {
         let notify = self.asked.notify;
         match self.command {
@@ -179,6 +185,10 @@ impl<N: Nic> Engine<N> {
         if reply == Reply::Event && self.places >= self.capabilities.operations_max {
             self.starved.insert(to.0);
             return Err(OperationError::WouldBlock);
+        }
+        if asked.ordered {
+            // Later operations wait, too, where it is no short put.
+            self.order(to)?;
         }
         let number = self.next_number();
         let range = wanted.range();

@@ -165,6 +165,8 @@ pub(super) struct Response {
 pub(super) struct ShortPut {
     pub number: u64,
     pub is_immediate: bool,
+    /// It leaves behind all operations that were called for before.
+    pub is_ordered: bool,
     pub target: Target,
     pub signal: Option<(u64, SignalChange)>,
     /// The class and the immediate value of its notification.
@@ -243,6 +245,9 @@ pub(super) struct Receiving {
 pub(super) struct Order {
     /// Operations that are not over, by number.
     pub open: BTreeSet<u64>,
+    /// Operations with lower numbers are over, or the card has all of them and keeps messages
+    /// behind them.
+    pub left: u64,
     /// Calls that wait behind an order.
     pub held: VecDeque<Held>,
     pub fences: Vec<Fence>,
