@@ -20,7 +20,7 @@ TESTS = {
     "64 B, hot": (("turns", "64", "4000", "0"), False),
     "64 B, both asleep": (("turns", "64", "300", "2000"), False),
     "4 KiB, hot": (("turns", "4096", "1000", "0"), False),
-    "bulk": (("bulk", "64"), True),
+    "bulk": (("bulk", "4096"), True),
 }
 WAYS = ("never", "always")
 

@@ -186,12 +186,16 @@ impl<N: Nic> Engine<N> {
             self.starved.insert(to.0);
             return Err(OperationError::WouldBlock);
         }
+        let range = wanted.range();
+        if command == Some(Command::ImmediatePut) && asked.report == Report::Errors {
+            // The target finds this one. With the key known, the next ones are short puts.
+            self.learn(to.0, range.0);
+        }
         if asked.ordered {
             // Later operations wait, too, where it is no short put.
             self.order(to)?;
         }
         let number = self.next_number();
-        let range = wanted.range();
         let mut operation = Operation::new(to.0, What::Fence, asked, reply);
         (operation.command, operation.range) = (command, range);
         let notifies = operation.notifies_peer();
