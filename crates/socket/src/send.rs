@@ -4,7 +4,7 @@
 //! relies on what another call left there. A call that finds a state to which no order of calls
 //! leads breaks the direction off: writes then give a reset.
 
-use weft_fabric::{Carry, Lane, Medium, SendCursor, WaitFor};
+use weft_fabric::{Carry, Lane, SendCursor, WaitFor};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::medium::peer_rings;
@@ -613,17 +613,11 @@ impl SendSide {
         if self.sink_free(lane, wanted) < wanted {
             return 0;
         }
-        let mut chunk = limits.chunk_bytes.clamp(1, CHUNK_BYTES_MAX);
-        if lane.medium() == Medium::Network {
-            // Each piece costs both ends some calls of the kernel.
-            let quarter = usize::try_from(self.capacity(lane) / 4).unwrap_or(CHUNK_BYTES_MAX);
-            chunk = chunk.max(quarter.min(CHUNK_BYTES_MAX));
-        }
         let mut written = 0;
         for part in parts {
             let mut rest = *part;
             while !rest.is_empty() {
-                let size = rest.len().min(chunk);
+                let size = rest.len().min(limits.chunk_bytes.clamp(1, CHUNK_BYTES_MAX));
                 let free = self.sink_free(lane, size as u64);
                 let size = size.min(usize::try_from(free).unwrap_or(usize::MAX));
                 if size == 0 || lane.slots_free(&mut self.cursor, 1) == 0 {
