@@ -232,12 +232,12 @@ impl Station {
     }
 }
 
-/// Sleeps until a descriptor is readable, at most for a time. Whether one is.
-fn sleep_on(files: &[&OwnedFd], time: Duration) -> bool {
+/// Sleeps until a descriptor is readable, at most for a time.
+fn sleep_on(files: &[&OwnedFd], time: Duration) {
     let mut files: Vec<PollFd<'_>> =
         files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
     // A signal may end it early.
-    poll(&mut files, Timespec::try_from(time).ok().as_ref()).is_ok_and(|readable| readable > 0)
+    let _ = poll(&mut files, Timespec::try_from(time).ok().as_ref());
 }
 
 impl Remote for Station {
@@ -408,7 +408,7 @@ impl Remote for Station {
         };
         match armed {
             Armed::Busy => {}
-            Armed::Sleep => drop(sleep_on(&[&self.arrived], at_most)),
+            Armed::Sleep => sleep_on(&[&self.arrived], at_most),
             Armed::PollWithin(time) => std::thread::sleep(at_most.min(time)),
         }
     }
