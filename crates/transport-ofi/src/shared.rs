@@ -166,6 +166,8 @@ impl<N: Nic + 'static> Shared<N> {
             && let Some(card) = station.engine.nic().descriptor()
         {
             self.any.remove(card);
+            // Another thread of the program may still sleep on it, and has to arm again.
+            ring(&self.woken);
         }
         station.progress();
         self.waits.store(false, Ordering::Relaxed);
