@@ -18,8 +18,8 @@ use anyhow::{Context, ensure};
 use crate::cargo::cargo;
 use crate::stages::Count;
 
-/// What a program may take. The slowest takes a tenth of this; one that hangs must not hold up what
-/// runs behind it, and what it printed tells which test that was.
+/// The time that a program may take. The slowest takes a tenth of this; one that hangs must not
+/// hold up what runs behind it, and what it printed tells which test that was.
 const LIMIT: Duration = Duration::from_mins(5);
 
 /// A test program.

@@ -198,7 +198,7 @@ impl World {
         self.tell(out);
     }
 
-    /// What brokers say reaches programs at once, and other brokers later.
+    /// A broker's messages reach programs at once, and other brokers later.
     fn tell(&mut self, out: Vec<Outgoing>) {
         for told in out {
             let owner = self.owner(told.to);

@@ -110,7 +110,8 @@ def over(kind, output):
 
 def over_fabric(output, size=BYTES):
     connections, received = over("fabric", output)
-    # What the server wrote before both ends agreed is on TCP; the kernel holds tens of megabytes.
+    # Bytes that the server wrote before both ends agreed are on TCP: the kernel holds tens of
+    # megabytes.
     assert connections == 1 and received > 0.1 * size, output
 
 

@@ -546,6 +546,13 @@ def cut_off():
     fabric("fail", "n0-n2")
     assert fabric("trace", "n0", "n1", check=False).returncode == 1
     assert fabric("check", check=False).returncode == 1
+    parts = json.loads(fabric("check", "--json", check=False).stdout)
+    assert sorted(part["part"] for part in parts) == [["n0"], ["n1", "n2"]], parts
+    for part in parts:
+        inside = len(part["part"])
+        assert part["routed_pairs"] == inside * (inside - 1), part
+        assert part["unrouted_pairs"] == inside * (NODES - inside), part
+        assert part["broadcast"] == inside, part
     # Bytes that were there before are still read.
     time.sleep(0.3)
     still = count()

@@ -73,7 +73,7 @@ fn table() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a process of its own says that it took.
+/// The cost that a process of its own tells.
 fn cost(arguments: &[&str]) -> Result<String, Failure> {
     let ended = Command::new(std::env::current_exe()?).args(arguments).output()?;
     let told = String::from_utf8(ended.stdout)?;

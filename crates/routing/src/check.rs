@@ -36,7 +36,7 @@ pub struct Report {
     pub is_extended: bool,
     /// Channels that wait for each other in a circle.
     pub cycle: Option<Vec<Channel>>,
-    /// The hosts that a broadcast of the first host comes to, with itself.
+    /// The hosts that a broadcast of the first host that was checked comes to, with itself.
     pub broadcast: u64,
     /// The parts of the network that have no link between them: the hosts of each, the largest part
     /// first.
@@ -65,8 +65,16 @@ impl Report {
 /// Checks routes.
 #[must_use]
 pub fn check(graph: &Graph, routes: &Routes) -> Report {
+    check_from(graph, routes, |_| true)
+}
+
+/// Checks the routes that begin at some of the hosts, such as those of one part of a network, whose
+/// tables are its own.
+#[must_use]
+pub fn check_from(graph: &Graph, routes: &Routes, is_from: impl Fn(Vertex) -> bool) -> Report {
     let dependencies = Dependencies::of(graph, routes);
-    let walk = Walk::of(graph, routes.tables());
+    let walk = Walk::of(graph, routes.tables(), &is_from);
+    let first = graph.hosts().find(|host| is_from(*host));
     Report {
         hosts: graph.hosts().count() as u64,
         vcs: routes.vcs(),
@@ -78,7 +86,7 @@ pub fn check(graph: &Graph, routes: &Routes) -> Report {
         dependencies: dependencies.count(),
         is_extended: dependencies.is_extended(),
         cycle: dependencies.cycle(),
-        broadcast: broadcast(graph, routes.tables()),
+        broadcast: first.map_or(0, |first| broadcast(graph, routes.tables(), first)),
         parts: parts(graph),
     }
 }
@@ -111,9 +119,8 @@ pub fn parts(graph: &Graph) -> Vec<Vec<Vertex>> {
     parts
 }
 
-/// The hosts to which a broadcast of the first one comes. One that came twice counts twice.
-fn broadcast(graph: &Graph, tables: &Tables) -> u64 {
-    let Some(start) = graph.hosts().next() else { return 0 };
+/// The hosts to which a broadcast of `start` comes. One that came twice counts twice.
+fn broadcast(graph: &Graph, tables: &Tables, start: Vertex) -> u64 {
     let mut count = 0;
     let mut packets = vec![(start, None)];
     while let Some((at, arrived)) = packets.pop() {
@@ -135,7 +142,7 @@ const UNKNOWN: u32 = u32::MAX;
 const OPEN: u32 = u32::MAX - 1;
 const NEVER: u32 = u32::MAX - 2;
 
-/// The walk from all hosts to all hosts.
+/// The walk from the hosts that are checked to all hosts.
 struct Walk<'a> {
     graph: &'a Graph,
     tables: &'a Tables,
@@ -176,7 +183,7 @@ const fn slot((vertex, stage): Place) -> usize {
 }
 
 impl<'a> Walk<'a> {
-    fn of(graph: &'a Graph, tables: &'a Tables) -> Self {
+    fn of(graph: &'a Graph, tables: &'a Tables, is_from: &dyn Fn(Vertex) -> bool) -> Self {
         let numbering: &Numbering = tables.numbering();
         let mut vertices = vec![Vec::new(); numbering.segments() as usize];
         for vertex in 0..graph.vertices() {
@@ -199,7 +206,7 @@ impl<'a> Walk<'a> {
         let mut hops = vec![UNKNOWN; slots];
         for segment in 0..numbering.segments() {
             ways.fill(Way { hops: UNKNOWN, end: (0, Stage::Base) });
-            own.walk_segment(segment, &mut ways, &mut hops);
+            own.walk_segment(segment, is_from, &mut ways, &mut hops);
         }
         own
     }
@@ -239,13 +246,19 @@ impl<'a> Walk<'a> {
         way
     }
 
-    fn walk_segment(&mut self, segment: u32, ways: &mut [Way], hops: &mut [u32]) {
+    fn walk_segment(
+        &mut self,
+        segment: u32,
+        is_from: &dyn Fn(Vertex) -> bool,
+        ways: &mut [Way],
+        hops: &mut [u32],
+    ) {
         let numbering = self.tables.numbering();
         let mut paths = Paths::default();
         let mut crowds = vec![Crowd::default(); ways.len()];
         let mut lost = Vec::new();
         for host in self.graph.hosts() {
-            if numbering.segment(host) == Some(segment) {
+            if numbering.segment(host) == Some(segment) || !is_from(host) {
                 continue;
             }
             let way = self.approach((host, self.tables.start()), segment, ways, &mut paths.outside);
@@ -276,7 +289,8 @@ impl<'a> Walk<'a> {
                     let crowd = crowds[slot((*vertex, *stage))];
                     let is_start = *stage == start
                         && self.graph.kind(*vertex) == Some(Kind::Host)
-                        && *vertex != to;
+                        && *vertex != to
+                        && is_from(*vertex);
                     if crowd.hosts == 0 && !is_start {
                         continue;
                     }

@@ -104,7 +104,7 @@ struct GroupRun<'a> {
     tally: Tally,
 }
 
-/// What became of messages.
+/// The fates of messages.
 struct Tally {
     /// Those that have not ended are *unfinished*.
     counts: MessageCounts,

@@ -31,7 +31,7 @@ struct Made {
 }
 
 impl Made {
-    /// What is left of them at `now`.
+    /// Those that are left at `now`.
     fn until(self, now: Instant) -> Self {
         let each = Duration::from_secs(1) / PER_SECOND;
         let passed = now.saturating_duration_since(self.at);

@@ -142,7 +142,7 @@ impl Host {
     }
 }
 
-/// What is known of the other hosts.
+/// The known facts of the other hosts.
 #[derive(Debug, Default)]
 pub struct Ways {
     hosts: BTreeMap<u32, Host>,

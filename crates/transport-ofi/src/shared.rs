@@ -59,7 +59,7 @@ pub(crate) struct Shared<N> {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Who answers peers while the program computes.
+/// The thread that answers peers while the program computes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Serving {
     /// A thread of the endpoint.
@@ -68,7 +68,7 @@ pub(crate) enum Serving {
     Owner,
 }
 
-/// What the last sleep of a thread was good for.
+/// The use of a thread's last sleep.
 #[derive(Default)]
 struct Sleeper {
     /// Something ended it.

@@ -19,7 +19,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// More than a round trip, and less than a silence.
 const A_WHILE: Duration = Duration::from_millis(100);
 
-/// What an end was told.
+/// The reports that an end got.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Told {
     tags: Vec<u8>,

@@ -40,7 +40,7 @@ impl Running {
             let Some(pipe) = pipe else { return };
             let mut pipe = BufReader::new(pipe.take(OUTPUT_BYTES_MAX));
             let mut text = Vec::new();
-            // What came before a fault is told.
+            // Output that came before a fault is told.
             let _ = if is_line {
                 pipe.read_until(b'\n', &mut text)
             } else {

@@ -63,7 +63,7 @@ impl Lanes {
 
     fn told(&mut self, told: Told<SimEndpoint>, ends: &mut Ends) {
         match told {
-            // What cannot be accepted is refused, and the peer is told.
+            // An offer that cannot be accepted is refused, and the peer is told.
             Told::Offered(offer) => drop(self.carrier.accept(offer)),
             Told::Opened { lane, .. } => {
                 let number = lane.number();

@@ -66,14 +66,14 @@ trait Program {
     fn poll(&mut self, now_ns: u64) -> Ends;
 }
 
-/// What a sender has to know of a receiver.
+/// A receiver, as its senders have to know it.
 #[derive(Clone, Copy)]
 struct Contact {
     address: EndpointAddress,
     key: Option<RemoteKey>,
 }
 
-/// What a program was told.
+/// The reports that a program got.
 #[derive(Default)]
 struct Ends {
     /// Messages that have arrived: here, or there where the sender is told.

@@ -181,7 +181,7 @@ impl ShortPut {
         Short { number, is_immediate, target, signal, notify, bytes: &self.bytes }
     }
 
-    /// What is remembered of it when it has left, as the one with this place.
+    /// The part of it that is kept when it has left, as the one with this place.
     pub fn flying(&self, place: u64) -> Flying {
         let (length, notifies) = (self.bytes.len() as u64, self.notify.is_some());
         Flying { place, number: self.number, context: self.context, length, notifies }

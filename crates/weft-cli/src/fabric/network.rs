@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use serde_json::json;
-use weft_routing::check::{Report, check as check_routes};
+use weft_routing::check::{Report, check_from};
 use weft_routing::multicast::BROADCAST;
 use weft_routing::tables::{Entry, Side, Stage, Tables};
 use weft_routing::{Algorithm, Heading, Route, Routes};
@@ -168,15 +168,17 @@ pub fn check(
     };
     let mut is_well = found.is_empty();
     let mut values = Vec::new();
-    for Part { routes, .. } in &subject.parts {
+    for Part { nodes, routes } in &subject.parts {
         let start = Instant::now();
-        let report = check_routes(graph, routes);
+        let report = check_from(graph, routes, |host| nodes.binary_search(&host).is_ok());
+        // Each part of a running network has tables of its own.
+        let part = (subject.parts.len() > 1).then_some(nodes.as_slice());
         let seconds = (subject.seconds, start.elapsed().as_secs_f64());
         is_well &= report.is_sound();
         if arguments.json {
-            values.push(check_json(graph, routes, &report, &found, seconds));
+            values.push(check_json(graph, routes, part, &report, &found, seconds));
         } else {
-            show!("{}", check_text(graph, routes, &report, &found, seconds));
+            show!("{}", check_text(graph, routes, part, &report, &found, seconds));
         }
     }
     match values.as_slice() {
@@ -191,6 +193,7 @@ pub fn check(
 fn check_json(
     graph: &Graph,
     routes: &Routes,
+    part: Option<&[Vertex]>,
     report: &Report,
     found: &[Difference],
     (computed, checked): (Option<f64>, f64),
@@ -199,7 +202,9 @@ fn check_json(
         .map(|(from, to)| json!({ "from": graph.name(*from), "to": graph.name(*to) }))
         .collect();
     let parts: Vec<_> = report.parts.iter().map(Vec::len).collect();
+    let part = part.map(|nodes| nodes.iter().map(|node| graph.name(*node)).collect::<Vec<_>>());
     json!({
+        "part": part,
         "sound": report.is_sound(),
         "routing": routes.algorithm().to_string(),
         "hosts": report.hosts,
@@ -242,6 +247,7 @@ fn mean(sum: u64, count: u64) -> String {
 fn check_text(
     graph: &Graph,
     routes: &Routes,
+    part: Option<&[Vertex]>,
     report: &Report,
     found: &[Difference],
     (computed, checked): (Option<f64>, f64),
@@ -251,6 +257,12 @@ fn check_text(
     let mut table = Table::plain();
     let mut line = |name: &str, value: String| table.line([name.to_owned(), value]);
     let switches = u64::from(graph.vertices()) - report.hosts;
+    if let Some(part) = part {
+        let names: Vec<_> = part.iter().take(4).map(|node| graph.name(*node)).collect();
+        let more = part.len() - names.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        line("part", format!("the tables of {}{more}", names.join(", ")));
+    }
     line("network", format!("{} hosts, {switches} switches", report.hosts));
     line("links", format!("{}, of which {cut} are cut", graph.links().count()));
     let numbering = tables.numbering();

@@ -24,7 +24,7 @@ const MEASURED_WITHIN: Duration = Duration::from_secs(60);
 /// How often programs that run are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What is known of the ways to other hosts, which the service of connections asks.
+/// The known ways to other hosts, which the service of connections asks.
 #[derive(Clone, Debug)]
 pub struct SharedWays {
     ways: Arc<Mutex<Ways>>,
@@ -37,7 +37,7 @@ impl SharedWays {
         Self { ways: Arc::default(), started: now }
     }
 
-    /// What is known, locked.
+    /// The known ways, locked.
     pub fn lock(&self) -> MutexGuard<'_, Ways> {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -48,7 +48,7 @@ pub(super) struct Others {
     sent: HashMap<u64, (NodeId, Offerer<ProcessId>)>,
     numbers: HashMap<Offerer<ProcessId>, u64>,
     next: u64,
-    /// What was measured of the ways to other hosts.
+    /// Measurements of the ways to other hosts.
     ways: SharedWays,
 }
 

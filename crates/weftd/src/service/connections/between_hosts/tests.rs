@@ -97,7 +97,7 @@ fn sent(out: &Outbox, to: NodeId) -> BetweenHosts {
 const PENDING: Control = Control::Pending { token: 7, listening: true };
 const WANTED: Control = Control::WantedBetweenHosts { token: 7 };
 
-/// What A says to B when its program offers the connecting end.
+/// A's message to B when its program offers the connecting end.
 fn asked(a: &mut Connections) -> BetweenHosts {
     let out = handle(a, offer(USER, End::Connected, Always, None));
     assert_eq!(told(&out), [PENDING]);
