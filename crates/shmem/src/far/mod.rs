@@ -243,8 +243,8 @@ fn sleep_on(files: &[&OwnedFd], time: Duration) {
 }
 
 impl Station {
-    /// Gets bytes by questions to the PE. A get of the fabric is served without a word, so a PE that
-    /// waits for something else sleeps meanwhile; it answers questions at once.
+    /// Gets bytes by questions to the PE. A get of the fabric is served without a word, so a PE
+    /// that waits for something else sleeps meanwhile; it answers questions at once.
     ///
     /// # Safety
     /// As [`Remote::get`].
