@@ -22,11 +22,11 @@ use super::{Engine, Slot};
 use crate::nic::Nic;
 
 /// Bytes of a piece at most.
-const PIECE_BYTES_MAX: usize = 256 << 10;
+const PIECE_BYTES_MAX: usize = 1 << 20;
 /// The window of a pair at first, at least, and at most.
-const WINDOW_FIRST: usize = 2 * PIECE_BYTES_MAX;
-const WINDOW_MIN: usize = PIECE_BYTES_MAX;
-const WINDOW_MAX: usize = 16 * PIECE_BYTES_MAX;
+const WINDOW_FIRST: usize = 1 << 20;
+const WINDOW_MIN: usize = 64 << 10;
+const WINDOW_MAX: usize = 8 << 20;
 
 /// Bytes that the card moves at once.
 #[derive(Clone, Copy, Debug)]

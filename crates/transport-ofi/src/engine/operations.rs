@@ -1,8 +1,8 @@
 //! Operations at their initiator, from the call to the end.
 //!
 //! A put or a get moves its bytes by writes and reads of the card ([`super::bulk`]), once the keys
-//! that it names are known. Everything else, and the signal of a put, is a request that the target answers. A put of
-//! few bytes may be one packet ([`super::short`]).
+//! that it names are known. Everything else, and the signal of a put, is a request that the target
+//! answers. A put of few bytes may be one packet ([`super::short`]).
 
 use std::collections::VecDeque;
 
