@@ -122,6 +122,8 @@ macro_rules! each_group {
         $crate::$each!($($arguments)*; ordering:
             what_comes_after_an_order_takes_effect_after,
             a_message_after_an_order_tells_that_puts_arrived,
+            an_ordered_operation_takes_effect_after_all_before,
+            an_ordered_operation_of_any_kind_comes_after_puts,
             a_fence_of_all_peers_comes_last,
             a_fence_of_all_peers_does_not_wait_for_the_dead,
             a_quiet_operation_reports_errors_alone,

@@ -1,8 +1,8 @@
 //! Cases: order, fences of all peers, quiet operations, batches, cancelled operations.
 
 use weft_fabric::{
-    Access, Endpoint, LocalRange, MessageHeader, Notify, Operation, OperationError, Region, Source,
-    Target,
+    Access, Endpoint, LocalRange, MessageHeader, Notify, Operation, OperationError, Region, Signal,
+    SignalChange, Source, Target,
 };
 
 use crate::rig::Seen;
@@ -52,6 +52,97 @@ pub fn a_message_after_an_order_tells_that_puts_arrived<B: Bench>() {
         for word in 0..32 {
             assert_eq!(region.load(word * 8), Ok(round), "word {word}");
         }
+    }
+}
+
+/// Bytes are there when the word is that was put behind them by an ordered operation, while many
+/// others are under way.
+pub fn an_ordered_operation_takes_effect_after_all_before<B: Bench>() {
+    const SLOTS: u64 = 48;
+    const BYTES: usize = 5_000;
+    let at = |slot: u64| SLOTS * 8 + slot * BYTES as u64;
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (region, key) = rig.share(1, at(SLOTS), Access::WRITE);
+    for round in 1..=4_u64 {
+        let byte = u8::try_from(round).expect("small");
+        let mut slot = 0;
+        let mut has_bytes = false;
+        rig.until("all slots", |rig| {
+            // As many calls as there is room for.
+            while slot < SLOTS {
+                let operation = Operation::new(rig.context()).quiet();
+                let endpoint = rig.endpoint(0);
+                let called = if has_bytes {
+                    let target = Target::new(key, slot * 8);
+                    endpoint.put_immediate(peer, round, 8, target, operation.ordered())
+                } else {
+                    let (bytes, target) = ([byte; BYTES], Target::new(key, at(slot)));
+                    endpoint.put(peer, Source::Bytes(&bytes), target, operation)
+                };
+                match called {
+                    Ok(_) => {
+                        slot += u64::from(has_bytes);
+                        has_bytes = !has_bytes;
+                    }
+                    Err(OperationError::WouldBlock) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            rig.turn();
+            let is_told = |slot: &u64| region.load(slot * 8) == Ok(round);
+            let told: Vec<u64> = (0..SLOTS).filter(is_told).collect();
+            for slot in &told {
+                let mut bytes = [0; BYTES];
+                region.read(at(*slot), &mut bytes).expect("inside");
+                assert!(bytes.iter().all(|there| *there == byte), "round {round}, slot {slot}");
+            }
+            told.len() as u64 == SLOTS
+        });
+    }
+}
+
+/// Puts of any length, signals and additions may be ordered.
+pub fn an_ordered_operation_of_any_kind_comes_after_puts<B: Bench>() {
+    const BYTES: u64 = 20_000;
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (region, key) = rig.share(1, 8 + 2 * BYTES, Access::all());
+    for round in 1..=24_u8 {
+        let bytes = vec![round; usize::try_from(BYTES).expect("small")];
+        let first = Target::new(key, 8);
+        let quiet = Operation::new(rig.context()).quiet();
+        let put = rig.endpoint(0).put(peer, Source::Bytes(&bytes), first, quiet);
+        assert!(put.is_ok(), "{put:?}");
+        let ordered = Operation::new(rig.context()).ordered();
+        let word = Target::new(key, 0);
+        let behind = Target::new(key, 8 + BYTES);
+        let change = SignalChange::Add(1);
+        let signal = Signal { target: word, change };
+        let endpoint = rig.endpoint(0);
+        let called = match round % 4 {
+            0 => {
+                let source = Source::Bytes(&bytes);
+                endpoint.put_signal(peer, source, behind, signal, ordered)
+            }
+            1 => {
+                let source = Source::Bytes(&bytes[..100]);
+                endpoint.put_signal(peer, source, behind, signal, ordered.quiet())
+            }
+            2 => {
+                let add = weft_fabric::Atomic::fetch_add(1);
+                endpoint.atomic(peer, word, add, ordered)
+            }
+            _ => endpoint.put_immediate(peer, round.into(), 8, word, ordered),
+        };
+        assert!(called.is_ok(), "{called:?}");
+        rig.until("the word", |rig| {
+            rig.turn();
+            region.load(0) == Ok(round.into())
+        });
+        let mut there = vec![0; bytes.len()];
+        region.read(8, &mut there).expect("inside");
+        assert!(there == bytes, "round {round}: bytes are missing behind the word");
     }
 }
 

@@ -40,7 +40,7 @@ const BOTH: Rights = Rights { read: true, write: true };
 type Run = fn(&str) -> Outcome;
 
 fn main() -> ExitCode {
-    let all: [(&str, Run); 18] = [
+    let all: [(&str, Run); 19] = [
         ("messages_arrive_in_order", messages_arrive_in_order),
         ("writes_and_reads_arrive_whole", writes_and_reads_arrive_whole),
         ("rights_are_kept", rights_are_kept),
@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         ("keys_are_not_guessed", keys_are_not_guessed),
         ("late_bytes_meet_nobody", late_bytes_meet_nobody),
         ("a_sleeper_is_woken", a_sleeper_is_woken),
+        ("a_sleeper_serves_writes", a_sleeper_serves_writes),
         ("wrong_calls_are_refused", wrong_calls_are_refused),
         ("wrong_options_are_refused", wrong_options_are_refused),
         ("long_operations_are_refused", long_operations_are_refused),
@@ -410,9 +411,18 @@ fn late_bytes_meet_nobody(provider: &str) -> Outcome {
     Ok(())
 }
 
+/// Sleeps on the descriptor of a port. Whether something ended the sleep.
+fn sleep(sleeper: &Port, milliseconds: i64) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let file = sleeper.descriptor().expect("it may sleep");
+    let mut files = [PollFd::from_borrowed_fd(file, PollFlags::IN)];
+    let (seconds, rest) = (milliseconds / 1000, milliseconds % 1000);
+    let time = Timespec { tv_sec: seconds, tv_nsec: rest * 1_000_000 };
+    poll(&mut files, Some(&time)).expect("poll") > 0
+}
+
 /// A program may sleep on the descriptor after it was told so, and wakes when a message comes.
 fn a_sleeper_is_woken(provider: &str) -> Outcome {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     /// A port that never may sleep gets its message all the same.
     const REFUSALS: u32 = 100;
     let mut pair = Pair::new(provider)?;
@@ -426,13 +436,8 @@ fn a_sleeper_is_woken(provider: &str) -> Outcome {
         assert!(provider == "shm" && !sleeper.may_sleep());
         return Ok(());
     }
-    let sleep = |sleeper: &Port, milliseconds: i64| {
-        let file = sleeper.descriptor().expect("as before");
-        let mut files = [PollFd::from_borrowed_fd(file, PollFlags::IN)];
-        let time = Timespec { tv_sec: 0, tv_nsec: milliseconds * 1_000_000 };
-        poll(&mut files, Some(&time)).expect("poll") > 0
-    };
     let (mut heard, mut told) = (Told::default(), Told::default());
+    let mut slept = 0;
     for round in 0..100_u64 {
         let start = Instant::now();
         let (mut sent, mut refusals) = (false, 0);
@@ -448,10 +453,14 @@ fn a_sleeper_is_woken(provider: &str) -> Outcome {
                 told.poll(sender);
             }
             if may_sleep {
+                slept += 1;
                 sleep(sleeper, 100);
             }
             heard.poll(sleeper);
         }
+    }
+    if let "net" | "tcp;ofi_rxm" = provider {
+        assert!(slept >= 100, "{slept} sleeps");
     }
     // Nothing comes any more: a port that may sleep does, and one that cannot says so.
     let start = Instant::now();
@@ -462,6 +471,29 @@ fn a_sleeper_is_woken(provider: &str) -> Outcome {
     }
     let numbers: Vec<Vec<u8>> = (0..100_u64).map(|round| round.to_le_bytes().to_vec()).collect();
     assert_eq!(heard.messages, numbers);
+    Ok(())
+}
+
+/// The provider serves writes in calls of the target, to which it tells nothing of them. The
+/// descriptor on which that sleeps is readable all the same.
+fn a_sleeper_serves_writes(provider: &str) -> Outcome {
+    if provider != "net" {
+        // The others serve them by threads or at the initiator, or have the target look by itself.
+        return Ok(());
+    }
+    let mut pair = Pair::new(provider)?;
+    let (local, target) = (memory(&[7; 4096]), memory(&[9; 4096]));
+    let (own, _) =
+        pair.ports[0].register((&local, 0, 4096), Rights::default()).expect("registered");
+    let (_, spot) = pair.ports[1].register((&target, 0, 4096), BOTH).expect("registered");
+    pair.access(true, (own, 0, 4096), spot).expect("a write");
+    for round in 1..=50 {
+        pair.until("the target may sleep", |pair| pair.ports[1].may_sleep());
+        pair.begin(true, (own, 0, 4096), spot).expect("a write");
+        let millis = i64::try_from(LIMIT.as_millis()).expect("a few seconds");
+        assert!(sleep(&pair.ports[1], millis), "nothing woke the target");
+        pair.until("the write is over", |pair| pair.told[0].done.len() == round);
+    }
     Ok(())
 }
 

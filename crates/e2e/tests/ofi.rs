@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_broker::local::LocalBroker;
 use weft_broker::remote::RemoteBroker;
 use weft_broker::{Limits, no_bells};
@@ -15,7 +16,9 @@ use weft_conformance::{Bench, HostBench};
 use weft_e2e::{
     Case, Host, Namespace, Node, Outcome, Skip, host, provider_limit, providers, source, suite,
 };
-use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
+use weft_fabric::{
+    Armed, Endpoint, EndpointOptions, NodeId, OpenError, Reach, Transport, Watchable, Way,
+};
 use weft_layers::{LayeredEndpoint, LayeredTransport, on_a_thread};
 use weft_libfabric::{Error, Library, Peer, Refused, Registration, Report, Rights, Spot, Wanted};
 use weft_memory::Memory;
@@ -141,7 +144,41 @@ fn main() -> ExitCode {
     cases.push(across.within(provider_limit()));
     let both = Case::new("all_holds_where_peers_share_memory_or_not", all_holds_on_both_ways);
     cases.push(both.within(Duration::from_secs(300)).long("it waits for what it cannot see"));
+    cases.push(Case::new("who_sleeps_is_told_to_arm_again", who_sleeps_is_told_to_arm_again));
     suite::main(cases)
+}
+
+/// While a program polls, packets end no sleep. A thread of it that went to sleep before is told.
+fn who_sleeps_is_told_to_arm_again() -> Outcome {
+    let library = Library::load().map_err(|error| Skip(error.to_string()))?;
+    let wanted = Wanted { provider: Some("net".into()), source: Some(source()), ports: None };
+    if library.offers(&wanted).expect("the library answers").is_empty() {
+        return Err(Skip("libfabric has no provider net".into()));
+    }
+    PROVIDER.set("net".into());
+    let mut endpoint =
+        Ofi::with_services("").open(&EndpointOptions::default()).expect("the provider opens it");
+    let is_readable = |endpoint: &OfiEndpoint<PortNic>| {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&endpoint.descriptor(), PollFlags::IN)], Some(&now)) != Ok(0)
+    };
+    let falls_asleep = |endpoint: &mut OfiEndpoint<PortNic>| {
+        let start = Instant::now();
+        while endpoint.arm() != Armed::Sleep || is_readable(endpoint) {
+            assert!(start.elapsed() < GONE_WITHIN, "it never may sleep");
+        }
+    };
+    for _ in 0..3 {
+        falls_asleep(&mut endpoint);
+        let mut polls = 0;
+        while !is_readable(&endpoint) {
+            assert!(polls < 10_000, "nobody tells the sleeper");
+            endpoint.poll(1, &mut |_| {});
+            polls += 1;
+        }
+        assert!(polls > 100, "{polls} polls");
+    }
+    Ok(())
 }
 
 /// The hosts of a case, and the one whose endpoint is opened next.
@@ -374,6 +411,10 @@ impl Nic for Inside {
 
     fn operation_bytes_max(&self) -> usize {
         self.nic.operation_bytes_max()
+    }
+
+    fn keeps_messages_behind_writes(&self) -> bool {
+        self.nic.keeps_messages_behind_writes()
     }
 
     fn now(&self) -> Duration {

@@ -643,7 +643,8 @@ pub trait Endpoint: Send {
     ) -> Result<Issued, OperationError>;
 
     /// Orders what this endpoint does to a peer: operations, messages and notifications that come
-    /// later take effect after all that came before. Nothing waits in the caller.
+    /// later take effect after all that came before. Nothing waits in the caller. Where one
+    /// operation alone has to come later, [`Operation::ordered`] costs less.
     ///
     /// # Errors
     /// [`OperationError::PeerDown`], [`OperationError::UnknownPeer`].

@@ -127,6 +127,9 @@ pub struct Operation {
     /// to ring the peer. If none follows that notifies the peer, the peer may be rung only when
     /// this endpoint polls, waits or arms.
     pub more: bool,
+    /// It takes effect after all that this endpoint did to the peer before, as behind
+    /// [`crate::Endpoint::order`]. Later operations do not wait for it, nor for those before it.
+    pub ordered: bool,
 }
 
 /// Which ends of an operation cause a completion.
@@ -143,7 +146,8 @@ impl Operation {
     /// An operation that causes a completion and no notification.
     #[must_use]
     pub const fn new(context: u64) -> Self {
-        Self { context, notify: Notify::NONE, report: Report::Always, more: false }
+        let report = Report::Always;
+        Self { context, notify: Notify::NONE, report, more: false, ordered: false }
     }
 
     /// The same with these notifications.
@@ -162,6 +166,12 @@ impl Operation {
     #[must_use]
     pub const fn more(self) -> Self {
         Self { more: true, ..self }
+    }
+
+    /// The same, behind all that came before.
+    #[must_use]
+    pub const fn ordered(self) -> Self {
+        Self { ordered: true, ..self }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Hands the steps and messages of a lane to the endpoint.
 //!
-//! Invariant: what a peer must not see before something else is ordered behind it first.
+//! Invariant: what a peer must not see before something else is ordered behind it.
 
 use weft_fabric::{
     Endpoint, Issued, Notify, Operation, OperationError, Signal, SignalChange, Source, Target,
@@ -59,14 +59,17 @@ pub(crate) fn hand_step<E: Endpoint>(
     number: LaneNumber,
     step: Step,
 ) -> Handed {
-    if !is_ordered && out.needs_order(step) {
-        if endpoint.order(out.remote.peer).is_err() {
+    let Remote { peer, key, number: peers_number, .. } = out.remote;
+    let mut ordered = !is_ordered && out.needs_order(step);
+    if ordered && matches!(step, Step::Put { .. }) {
+        // Bytes of former puts may be under way to the places of all of its pieces.
+        if endpoint.order(peer).is_err() {
             return Handed::Failed;
         }
         out.ordered();
+        ordered = false;
     }
-    let Remote { peer, key, number: peers_number, .. } = out.remote;
-    let quiet = Operation::new(context(call::TRANSFER, number)).quiet();
+    let quiet = Operation { ordered, ..Operation::new(context(call::TRANSFER, number)).quiet() };
     let rings = |class: u8| {
         let notify = Notify::COMPLETER.class(class).immediate(u64::from(peers_number.0));
         quiet.notify(notify)
@@ -106,17 +109,13 @@ pub(crate) fn hand_message<E: Endpoint>(
     let Sent { number: own_number, message, tag, parts } = sent;
     let Remote { peer, key, number, layout } = out.remote;
     // Messages need no order among themselves: the receiver looks at their slots one by one.
-    if !is_ordered && out.has_puts() {
-        if endpoint.order(peer).is_err() {
-            return Handed::Failed;
-        }
-        out.ordered();
-    }
+    let ordered = !is_ordered && out.has_puts();
     let slot = layout.slot(message);
     let (payload, status) = out.gather(message, tag, parts);
     let signal = Signal { target: Target::new(key, slot), change: SignalChange::Set(status) };
     let notify = Notify::COMPLETER.class(class::DATA).immediate(u64::from(number.0));
-    let operation = Operation::new(context(call::TRANSFER, own_number)).quiet().notify(notify);
+    let quiet = Operation::new(context(call::TRANSFER, own_number)).quiet();
+    let operation = Operation { ordered, ..quiet.notify(notify) };
     let target = Target::new(key, slot + STATUS_BYTES);
     let result = endpoint.put_signal(peer, Source::Bytes(payload), target, signal, operation);
     let handed = Handed::of(&result);

@@ -13,7 +13,7 @@
 //! | what | goes as | rings the peer |
 //! |---|---|---|
 //! | a message | a put with a signal: the payload, then the slot's status word | for data |
-//! | bytes of the sink | puts, ordered before the message that announces them | |
+//! | bytes of the sink | puts; the message that announces them is an ordered operation | |
 //! | a control word | an ordered immediate put | for data and for room |
 //! | counts of what was taken | ordered immediate puts, some of them quiet | for room |
 //!

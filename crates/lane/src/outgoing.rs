@@ -37,11 +37,11 @@ pub(crate) enum Step {
     BytesTaken { count: u64 },
 }
 
-/// The calls handed over since the endpoint was last asked for order.
+/// The calls handed over that something later may have to come behind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Since {
     Nothing,
-    /// No bytes of the sink.
+    /// No bytes of the sink that a message has not told of.
     Transfers,
     Puts,
 }
@@ -67,8 +67,6 @@ pub(crate) struct Outgoing {
     /// The same of those that are told with the next ones, or later.
     taken_quietly: Option<u64>,
     bytes_taken: Option<u64>,
-    /// Whether anything, and whether bytes of the sink, were handed over since the peer was last
-    /// ordered.
     since_order: Since,
     /// Messages, puts and posts handed over, and how many of them have landed.
     handed: u64,
@@ -124,7 +122,8 @@ impl Outgoing {
         let place = self.place(message);
         self.slots[place].0 = status;
         self.tail.0 = self.tail.1;
-        self.since_order = self.since_order.max(Since::Transfers);
+        // It is behind all bytes before it, and further messages are read behind it.
+        self.since_order = Since::Transfers;
         self.handed += 1;
     }
 
@@ -273,7 +272,7 @@ impl Outgoing {
         }
     }
 
-    /// True if bytes of the sink were handed over since [`Outgoing::ordered`].
+    /// True if the next message must come behind bytes of the sink.
     pub fn has_puts(&self) -> bool {
         self.since_order == Since::Puts
     }

@@ -242,10 +242,11 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
         (kind, width): (AtomicOperation, Width),
         (operand, compare): (u64, u64),
         (context, notify): (u64, Notify),
-        (report, more, fetches): (Report, bool, bool),
+        (report, [more, ordered, fetches]): (Report, [bool; 3]),
     ) -> Result<Issued, OperationError> {
         let atomic = Atomic { operation: kind, width, operand, compare, fetches };
-        self.far()?.atomic(to, target, atomic, Operation { context, notify, report, more })
+        let operation = Operation { context, notify, report, more, ordered };
+        self.far()?.atomic(to, target, atomic, operation)
     }
 
     /// Whether a port may be opened yet, or is being opened.
@@ -561,9 +562,9 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
         match way(to) {
             Way::Near(to) => self.near.atomic(to, target, atomic, operation),
             Way::Far(to) => {
-                let Operation { context, notify, report, more } = operation;
+                let Operation { context, notify, report, more, ordered } = operation;
                 let Atomic { operation: kind, width, operand, compare, fetches } = atomic;
-                let (values, told) = ((operand, compare), (report, more, fetches));
+                let (values, told) = ((operand, compare), (report, [more, ordered, fetches]));
                 self.atomic_far(to, target, (kind, width), values, (context, notify), told)
             }
         }

@@ -52,6 +52,8 @@ pub mod mr_mode {
 
 /// Orders of messages and operations.
 pub mod order {
+    /// A send after a write.
+    pub const SAW: u64 = 1 << 7;
     /// A send after a send.
     pub const SAS: u64 = 1 << 8;
 }
@@ -71,6 +73,7 @@ pub const RESOURCES_ENABLED: c_int = 2;
 pub const CQ_FORMAT_DATA: c_int = 3;
 pub const WAIT_NONE: c_int = 0;
 pub const WAIT_FD: c_int = 3;
+pub const WAIT_POLLFD: c_int = 6;
 pub const CONTROL_GETWAIT: c_int = 5;
 pub const CONTROL_ENABLE: c_int = 6;
 
@@ -207,7 +210,7 @@ pub struct CqOps {
     pub read: unsafe extern "C" fn(*mut Cq, *mut c_void, usize) -> isize,
     pub readfrom: *const c_void,
     pub readerr: unsafe extern "C" fn(*mut Cq, *mut CqError, u64) -> isize,
-    pub sread: *const c_void,
+    pub sread: unsafe extern "C" fn(*mut Cq, *mut c_void, usize, *const c_void, c_int) -> isize,
     pub sreadfrom: *const c_void,
     pub signal: *const c_void,
     pub strerror:
@@ -412,6 +415,14 @@ pub struct CqAttr {
     pub wait_set: *mut c_void,
 }
 
+/// `fi_wait_pollfd`.
+#[repr(C)]
+pub struct WaitPollFd {
+    pub change_index: u64,
+    pub count: usize,
+    pub files: *mut libc::pollfd,
+}
+
 /// `fi_cq_data_entry`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -421,6 +432,17 @@ pub struct CqEntry {
     pub length: usize,
     pub buffer: *mut c_void,
     pub data: u64,
+}
+
+impl CqEntry {
+    /// An entry to be written.
+    pub const NOTHING: Self = Self {
+        context: std::ptr::null_mut(),
+        flags: 0,
+        length: 0,
+        buffer: std::ptr::null_mut(),
+        data: 0,
+    };
 }
 
 /// `fi_cq_err_entry`, with room for what later versions put behind it.
@@ -465,6 +487,7 @@ const _: () = {
     assert!(size_of::<FabricAttr>() == 32);
     assert!(size_of::<AvAttr>() == 48);
     assert!(size_of::<CqAttr>() == 40);
+    assert!(size_of::<WaitPollFd>() == 24);
     assert!(size_of::<CqEntry>() == 40);
     assert!(size_of::<CqError>() == 80 + 64);
     assert!(size_of::<MsgRma>() == 64);

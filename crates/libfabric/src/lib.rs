@@ -36,6 +36,7 @@ mod peers;
 mod port;
 mod registered;
 mod slots;
+mod waits;
 
 pub use error::Error;
 pub use library::Library;

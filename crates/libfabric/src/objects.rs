@@ -4,7 +4,7 @@
 //! wants them closed.
 
 use std::cell::Cell;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -14,6 +14,7 @@ use crate::abi::{self, Av, AvAttr, Cq, CqAttr, Domain, Ep, Fabric, Fid, Padded};
 use crate::error::Error;
 use crate::library::Library;
 use crate::offer::Offer;
+use crate::waits::Waits;
 
 /// An object of libfabric whose head is a [`Fid`].
 pub struct Handle<T> {
@@ -59,10 +60,18 @@ impl<T> Handle<T> {
 
     /// `fi_control` without an argument.
     pub fn control(&self, library: &Library, command: c_int) -> Result<(), Error> {
+        // SAFETY: a command that takes no argument.
+        library.check("fi_control", unsafe { self.command(command, std::ptr::null_mut()) })
+    }
+
+    /// `fi_control`.
+    ///
+    /// # Safety
+    /// The argument is what the command takes.
+    pub unsafe fn command(&self, command: c_int, argument: *mut c_void) -> c_int {
         let fid = self.fid();
-        // SAFETY: a live object, and a command that takes no argument.
-        let code = unsafe { ((*(*fid).ops).control)(fid, command, std::ptr::null_mut()) };
-        library.check("fi_control", code)
+        // SAFETY: a live object; the caller promises the argument.
+        unsafe { ((*(*fid).ops).control)(fid, command, argument) }
     }
 }
 
@@ -97,8 +106,8 @@ pub struct Objects {
     pub av: Handle<Av>,
     pub cq: Handle<Cq>,
     pub domain: Rc<DomainObjects>,
-    /// Whether the completion queue has a descriptor to wait on.
-    pub waits: bool,
+    /// What a caller can sleep on.
+    pub waits: Waits,
 }
 
 /// A domain and its fabric. Registered memory keeps them.
@@ -126,7 +135,7 @@ impl Objects {
             library.check("fi_domain", code)?;
             Handle::<Domain>::new(library, "fi_domain", domain)?
         };
-        let (cq, waits) = open_cq(library, &domain, entries)?;
+        let (cq, waits) = open_cq(offer, &domain, entries)?;
         let mut attr = Padded::new(AvAttr {
             kind: abi::AV_TABLE,
             rx_ctx_bits: 0,
@@ -160,17 +169,18 @@ impl Objects {
 
 /// A completion queue with a descriptor, or without one where the provider has none.
 fn open_cq(
-    library: &Library,
+    offer: &Offer,
     domain: &Handle<Domain>,
     entries: usize,
-) -> Result<(Handle<Cq>, bool), Error> {
+) -> Result<(Handle<Cq>, Waits), Error> {
+    let library = offer.library();
     let mut last = None;
-    for (wait, waits) in [(abi::WAIT_FD, true), (abi::WAIT_NONE, false)] {
+    for kind in Waits::kinds(offer) {
         let mut attr = Padded::new(CqAttr {
             size: entries,
             flags: 0,
             format: abi::CQ_FORMAT_DATA,
-            wait_obj: wait,
+            wait_obj: *kind,
             signaling_vector: 0,
             wait_cond: 0,
             wait_set: std::ptr::null_mut(),
@@ -186,7 +196,11 @@ fn open_cq(
                 .and_then(|()| Handle::<Cq>::new(library, "fi_cq_open", cq))
         };
         match opened {
-            Ok(cq) => return Ok((cq, waits)),
+            Ok(cq) => {
+                if let Some(waits) = Waits::of(&cq, *kind) {
+                    return Ok((cq, waits));
+                }
+            }
             Err(error) => last = Some(error),
         }
     }

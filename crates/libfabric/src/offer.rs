@@ -220,6 +220,56 @@ impl Offer {
         self.ep().max_msg_size
     }
 
+    /// Whether a message to a peer arrives when the bytes of all writes are there that were begun
+    /// before it (FI_ORDER_SAW).
+    #[must_use]
+    pub fn keeps_messages_behind_writes(&self) -> bool {
+        self.tx().msg_order & self.rx().msg_order & order::SAW != 0
+    }
+
+    /// The same offer with messages behind writes, where the provider has that.
+    #[must_use]
+    pub(crate) fn with_messages_behind_writes(self) -> Self {
+        // SAFETY: the offer is one of the library's.
+        let copy = unsafe { self.library.duplicate(self.info) };
+        if copy.is_null() {
+            return self;
+        }
+        let wanted = Self { library: self.library, info: copy };
+        // SAFETY: `wanted` owns the copy, and every offer has all attributes.
+        unsafe {
+            (*(*wanted.info).tx).msg_order |= order::SAW;
+            (*(*wanted.info).rx).msg_order |= order::SAW;
+        }
+        // The names and addresses of the offer are in the hints.
+        // SAFETY: the hints are one of the library's, and so are their pointers.
+        let Ok(list) = (unsafe { self.library.get_info(None, None, 0, wanted.info) }) else {
+            return self;
+        };
+        if list.is_null() {
+            return self;
+        }
+        // SAFETY: the first of the list, which is freed here; the copy does not refer to it.
+        let first = unsafe {
+            let first = self.library.duplicate(list);
+            self.library.free(list);
+            first
+        };
+        if first.is_null() {
+            return self;
+        }
+        let found = Self { library: self.library, info: first };
+        let is_it = found.has_all_attributes()
+            && found.provider() == self.provider()
+            && found.fabric() == self.fabric()
+            && found.domain() == self.domain();
+        if !is_it || !found.keeps_messages_behind_writes() {
+            return self;
+        }
+        found.forget_objects();
+        found
+    }
+
     /// The mover of the data.
     #[must_use]
     pub fn progress(&self) -> Progress {

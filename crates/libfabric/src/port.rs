@@ -17,6 +17,7 @@ use crate::offer::Offer;
 use crate::peers::{Known, Peer, Peers, next_number};
 use crate::registered::{Mr, Range, Registered, Rights, Used};
 use crate::slots::{Place, Slots};
+use crate::waits::Waits;
 
 mod completions;
 
@@ -217,6 +218,7 @@ impl Port {
     /// [`Error`]. For messages that are longer than the provider's operations, or more of them than
     /// there are addresses for, [`Error::Call`] (EINVAL).
     pub fn open(offer: Offer, options: PortOptions) -> Result<Self, Error> {
+        let offer = offer.with_messages_behind_writes();
         let library = offer.library();
         // As many as can come before the program polls again: what finds no entry is lost with
         // some providers (libfabric's sockets).
@@ -575,34 +577,41 @@ impl Port {
     /// [`Port::may_sleep`] said so. `None` where the provider has none.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        let mut number: RawFd = -1;
-        let cq = self.objects.cq.fid();
-        if !self.objects.waits {
-            return None;
-        }
-        // SAFETY: a live queue that was opened with a descriptor; the command writes its number.
-        let code =
-            unsafe { ((*(*cq).ops).control)(cq, abi::CONTROL_GETWAIT, (&raw mut number).cast()) };
+        let number = match self.objects.waits {
+            Waits::No => return None,
+            Waits::Sockets(number) => number,
+            Waits::Queue => {
+                let mut number: RawFd = -1;
+                // SAFETY: the queue was opened with a descriptor; the command writes its number.
+                let code = unsafe {
+                    self.objects.cq.command(abi::CONTROL_GETWAIT, (&raw mut number).cast())
+                };
+                (code == 0 && number >= 0).then_some(number)?
+            }
+        };
         // SAFETY: the descriptor is the queue's, which lives as long as `self`.
-        (code == 0 && number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
+        Some(unsafe { BorrowedFd::borrow_raw(number) })
     }
 
     /// Whether the caller may sleep on the descriptor: there is one, nothing has come meanwhile,
     /// and all buffers for receiving are with the provider.
-    ///
-    /// The `net` of libfabric 1.17 leaves its descriptor readable from its first event on
-    /// (its `fi_trywait` does nothing). A sleep on it would be a busy loop, so there is none.
     #[must_use]
     pub fn may_sleep(&self) -> bool {
         // The next poll posts those that the provider had no room for, and nothing wakes for that.
-        if !self.objects.waits || !self.unposted.is_empty() {
+        if !self.unposted.is_empty() {
             return false;
         }
-        let fabric = self.objects.domain.fabric.as_ptr();
-        let mut queues = [self.objects.cq.fid()];
-        // SAFETY: live objects.
-        let tried = unsafe { ((*(*fabric).ops).trywait)(fabric, queues.as_mut_ptr(), 1) };
-        tried == 0 && !self.is_readable()
+        let is_allowed = match self.objects.waits {
+            Waits::No => false,
+            Waits::Sockets(_) => true,
+            Waits::Queue => {
+                let fabric = self.objects.domain.fabric.as_ptr();
+                let mut queues = [self.objects.cq.fid()];
+                // SAFETY: live objects.
+                unsafe { ((*(*fabric).ops).trywait)(fabric, queues.as_mut_ptr(), 1) == 0 }
+            }
+        };
+        is_allowed && !self.is_readable()
     }
 
     /// Whether the descriptor is readable now.

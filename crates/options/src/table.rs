@@ -154,7 +154,8 @@ options! {
         category: Sockets,
         effect: ProgramsAndDaemon,
         text: "A long write is announced to the reader in pieces of this length, so that both copy \
-               at the same time; more than the sink counts as the sink. No memory.",
+               at the same time; more than the sink counts as the sink. Between hosts pieces are a \
+               quarter of the sink at least. No memory.",
     }
     "socket.switch_calls" => SocketSwitchCalls, socket_switch_calls -> u64 {
         kind: integer(4, 0, 1_000_000),

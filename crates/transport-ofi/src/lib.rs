@@ -27,6 +27,7 @@ pub mod seeded;
 mod shared;
 mod station;
 mod transport;
+mod watch;
 mod window;
 
 pub use endpoint::OfiEndpoint;

@@ -37,6 +37,10 @@ pub trait Nic: Send {
     /// Bytes of one write or read at most.
     fn operation_bytes_max(&self) -> usize;
 
+    /// Whether a message to a peer arrives when the bytes of all writes are there that were begun
+    /// before it.
+    fn keeps_messages_behind_writes(&self) -> bool;
+
     /// The time since some moment. It does not go back.
     fn now(&self) -> Duration;
 
@@ -149,6 +153,10 @@ impl Nic for PortNic {
 
     fn operation_bytes_max(&self) -> usize {
         self.port.offer().operation_bytes_max()
+    }
+
+    fn keeps_messages_behind_writes(&self) -> bool {
+        self.port.offer().keeps_messages_behind_writes()
     }
 
     fn now(&self) -> Duration {

@@ -3,6 +3,8 @@
 //! Messages between two cards arrive in order; writes and reads take their own time, so that they
 //! overtake messages and each other. Now and then a card has no room. A message that finds no
 //! buffer is a mistake of the state machine, and panics. All of it comes from a seed.
+//!
+//! Over a slow [`Line`] all bytes from one card to another keep their order, as over a connection.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -27,11 +29,24 @@ pub struct Settings {
     pub receives: usize,
     /// One call of so many finds no room; 0 stands for none.
     pub busy: u64,
+    /// Writes and messages from one card to another keep their order, as over a connection.
+    pub keeps_order: bool,
+    /// What is between two cards, if it is slow.
+    pub line: Option<Line>,
+}
+
+/// A slow line between two cards. Everything waits for what was begun before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// Bytes that it carries in a millisecond, each way.
+    pub bytes_per_ms: usize,
+    /// Calls of a card that can be under way.
+    pub calls: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { seed: 1, receives: 1024, busy: 8 }
+        Self { seed: 1, receives: 1024, busy: 8, keeps_order: false, line: None }
     }
 }
 
@@ -65,7 +80,7 @@ struct Net {
     queue: BinaryHeap<Reverse<(Duration, u64)>>,
     happenings: BTreeMap<u64, Happening>,
     next: u64,
-    /// When the last message from one card to another arrives.
+    /// When the last message from one card to another arrives, or the last bytes over a line.
     arrivals: BTreeMap<(usize, usize), Duration>,
 }
 
@@ -74,6 +89,8 @@ struct Card {
     arrived: VecDeque<Told>,
     /// Messages among them.
     messages: usize,
+    /// Calls that are under way.
+    calls: usize,
     registered: BTreeMap<u64, Range>,
     peers: BTreeMap<u64, usize>,
 }
@@ -151,7 +168,7 @@ impl SeededNet {
         Self { inner: Arc::new(Mutex::new(net)), works: Arc::default() }
     }
 
-    /// No message arrives from now on. Nobody is told.
+    /// No message arrives from now on, and no write or read is over. Nobody is told.
     pub fn fall_silent(&self) {
         self.inner.lock().is_silent = true;
     }
@@ -191,6 +208,7 @@ impl Cards for SeededNet {
             is_open: true,
             arrived: VecDeque::new(),
             messages: 0,
+            calls: 0,
             registered: BTreeMap::new(),
             peers: BTreeMap::new(),
         });
@@ -208,9 +226,25 @@ impl Net {
         mixed ^ (mixed >> 31)
     }
 
-    fn is_busy(&mut self) -> bool {
+    /// Whether a card has no room for a call.
+    fn is_busy(&mut self, card: usize) -> bool {
+        let calls = self.cards[card].calls;
+        if self.settings.line.is_some_and(|line| calls >= line.calls) {
+            return true;
+        }
         let busy = self.settings.busy;
         busy > 0 && self.random().is_multiple_of(busy)
+    }
+
+    /// When bytes arrive that a card sends now. Over a line they come behind all others.
+    fn arrival(&mut self, ends: (usize, usize), bytes: usize) -> Duration {
+        let soon = self.soon();
+        let Some(line) = self.settings.line else { return soon };
+        let took = Duration::from_micros(1000 * bytes as u64 / line.bytes_per_ms as u64);
+        let now = self.now;
+        let last = self.arrivals.entry(ends).or_default();
+        *last = (*last).max(now) + took;
+        soon.max(*last)
     }
 
     /// A time from now on, some microseconds later.
@@ -254,8 +288,15 @@ impl Net {
 
     fn happen(&mut self, happening: Happening) {
         match happening {
-            Happening::Told { to, told } => self.tell(to, told),
+            Happening::Told { to, told } => {
+                if matches!(told, Told::Done(_) | Told::Failed(_)) {
+                    self.cards[to].calls -= 1;
+                }
+                self.tell(to, told);
+            }
+            _ if self.is_silent => {}
             Happening::Message { from, to, peer, bytes } => {
+                self.cards[from].calls -= 1;
                 if self.cards[to].is_open {
                     self.tell(to, Told::Message(bytes));
                 } else {
@@ -297,7 +338,18 @@ impl Net {
             None => Happening::Told { to: access.from, told: Told::Failed(access.token) },
             Some((memory, place)) => Happening::Land(access, memory, place),
         };
-        let time = self.soon();
+        if self.settings.keeps_order
+            && let Happening::Land(Access { is_write: true, .. }, ..) = &happening
+        {
+            return self.happen(happening);
+        }
+        let time = match &happening {
+            // The bytes of a write came with it.
+            Happening::Land(access, ..) if !access.is_write => {
+                self.arrival((access.to, access.from), access.length)
+            }
+            _ => self.soon(),
+        };
         self.schedule(time, happening);
     }
 
@@ -319,15 +371,21 @@ impl SeededNic {
         (spot, token, is_write): (Spot, u64, bool),
     ) -> Result<(), Refused> {
         let mut net = self.net.inner.lock();
-        if net.is_busy() {
+        let from = self.number;
+        if net.is_busy(from) {
             return Err(Refused::Busy);
         }
-        let from = self.number;
         let to = *net.cards[from].peers.get(&peer.0).ok_or(net.wrong())?;
         let local = net.cards[from].registered.get(&registration.0).cloned();
         let local = local.ok_or(net.wrong())?;
         let at = local.part(offset, length).ok_or(net.wrong())?;
-        let time = net.soon();
+        let mut time = net.arrival((from, to), if is_write { length } else { 0 });
+        if is_write && net.settings.keeps_order {
+            let last = net.arrivals.entry((from, to)).or_default();
+            *last = time.max(*last);
+            time = *last;
+        }
+        net.cards[from].calls += 1;
         let local = local.memory;
         let access = Access { from, to, local, at, length, spot, token, is_write };
         net.schedule(time, Happening::Access(access));
@@ -366,15 +424,13 @@ impl Nic for SeededNic {
 
     fn send(&mut self, to: Peer, message: &[u8]) -> Result<(), Refused> {
         let mut net = self.net.inner.lock();
-        if net.is_busy() {
+        let from = self.number;
+        if net.is_busy(from) {
             return Err(Refused::Busy);
         }
-        if net.is_silent {
-            return Ok(());
-        }
-        let from = self.number;
         let (peer, to) = (to, *net.cards[from].peers.get(&to.0).ok_or(net.wrong())?);
-        let time = net.soon();
+        let time = net.arrival((from, to), message.len());
+        net.cards[from].calls += 1;
         let last = net.arrivals.entry((from, to)).or_default();
         *last = time.max(*last);
         let time = *last;
@@ -433,6 +489,10 @@ impl Nic for SeededNic {
     fn operation_bytes_max(&self) -> usize {
         // Small, so that operations come in pieces.
         64 << 10
+    }
+
+    fn keeps_messages_behind_writes(&self) -> bool {
+        self.net.inner.lock().settings.keeps_order
     }
 
     fn now(&self) -> Duration {

@@ -12,13 +12,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use weft_fabric::Armed;
 
 use crate::nic::{Nic, ThreadHolds};
 use crate::station::Station;
+use crate::watch::Watch;
 
 /// How long the program may leave the helm before the thread takes it.
 const HELM_FOR: Duration = Duration::from_millis(2);
@@ -29,6 +29,8 @@ const SLEEP_MAX: Duration = Duration::from_millis(20);
 const LOOKS_BEFORE_SLEEP: usize = 8;
 /// How soon the card is asked again when it had no room.
 const AGAIN_WITHIN: Duration = Duration::from_millis(1);
+/// A program that has looked so often since its last sleep polls: the card is not watched for it.
+const LOOKS_OF_A_POLLER: u64 = 1000;
 
 /// The state that the program's thread and the endpoint's own share.
 pub(crate) struct Shared<N> {
@@ -37,12 +39,14 @@ pub(crate) struct Shared<N> {
     woken: OwnedFd,
     /// The same for the thread.
     called: OwnedFd,
-    /// Readable when `woken` or the card is.
-    any: OwnedFd,
-    /// Readable when `called` or the card is.
-    any_for_thread: OwnedFd,
+    /// Readable when `woken` is, or the card while the program sleeps.
+    any: Watch,
+    /// Readable when `called` is, or the card while the thread sleeps.
+    any_for_thread: Watch,
     /// How often the program has taken the helm.
     turns: AtomicU64,
+    /// The same when it slept last.
+    slept_at: AtomicU64,
     /// The program sleeps, or has armed, and takes what comes.
     sleeps: AtomicBool,
     stops: AtomicBool,
@@ -88,15 +92,7 @@ impl<N: Nic + 'static> Shared<N> {
         thread_holds: ThreadHolds,
         serving: Serving,
     ) -> Result<Arc<Self>, Errno> {
-        let watch = |waker: &OwnedFd| {
-            let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            epoll::add(&any, waker, EventData::new_u64(0), EventFlags::IN)?;
-            if let Some(card) = station.engine.nic().descriptor() {
-                epoll::add(&any, card, EventData::new_u64(1), EventFlags::IN)?;
-            }
-            Ok::<_, Errno>(any)
-        };
-        let [any, any_for_thread] = [watch(&wakers[0])?, watch(&wakers[1])?];
+        let [any, any_for_thread] = [Watch::new(&wakers[0])?, Watch::new(&wakers[1])?];
         let [woken, called] = wakers;
         let has_descriptor = station.engine.nic().descriptor().is_some();
         let shared = Arc::new(Self {
@@ -106,6 +102,7 @@ impl<N: Nic + 'static> Shared<N> {
             any,
             any_for_thread,
             turns: AtomicU64::new(0),
+            slept_at: AtomicU64::new(0),
             sleeps: AtomicBool::new(false),
             stops: AtomicBool::new(false),
             waits: AtomicBool::new(false),
@@ -157,15 +154,30 @@ impl<N: Nic + 'static> Shared<N> {
     /// Takes the helm, and handles what has come.
     pub fn progress(&self) -> MutexGuard<'_, Station<N>> {
         // Only the program writes it, so that no other write can be lost.
-        self.turns.store(self.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        let turns = self.turns.load(Ordering::Relaxed).wrapping_add(1);
+        self.turns.store(turns, Ordering::Relaxed);
         if self.sleeps.load(Ordering::Relaxed) {
             self.sleeps.store(false, Ordering::Relaxed);
             clear(&self.woken);
         }
         let mut station = self.lock();
+        if self.any.has_card()
+            && turns.wrapping_sub(self.slept_at.load(Ordering::Relaxed)) > LOOKS_OF_A_POLLER
+            && let Some(card) = station.engine.nic().descriptor()
+        {
+            self.any.remove(card);
+            // Another thread of the program may still sleep on it, and has to arm again.
+            ring(&self.woken);
+        }
         station.progress();
         self.waits.store(false, Ordering::Relaxed);
         station
+    }
+
+    /// Has the card end the next sleeps of the program. False if it does not.
+    fn watch_for_program(&self, station: &Station<N>) -> bool {
+        self.slept_at.store(self.turns.load(Ordering::Relaxed), Ordering::Relaxed);
+        station.engine.nic().descriptor().is_some_and(|card| self.any.add(card))
     }
 
     /// Has the program look, if something waits for it.
@@ -188,17 +200,18 @@ impl<N: Nic + 'static> Shared<N> {
         }
         self.sleeps.store(true, Ordering::Relaxed);
         self.look(&mut station);
+        let is_watched = self.watch_for_program(&station);
         for _ in 0..LOOKS_BEFORE_SLEEP {
             station.progress();
             if station.engine.has_events() {
                 return;
             }
-            if station.engine.nic().may_sleep() {
+            if is_watched && station.engine.nic().may_sleep() {
                 let waits = station.engine.waits_for_the_card();
                 let most = if waits { AGAIN_WITHIN } else { SLEEP_MAX };
                 let taken = station.engine.taken();
                 drop(station);
-                return self.doze(&self.any, time.min(most), &self.of_program, taken);
+                return self.doze(self.any.as_fd(), time.min(most), &self.of_program, taken);
             }
         }
         drop(station);
@@ -212,7 +225,7 @@ impl<N: Nic + 'static> Shared<N> {
     }
 
     /// Sleeps until `file` is readable. `taken` reports of the card were handled so far.
-    fn doze(&self, file: &OwnedFd, time: Duration, sleeper: &Sleeper, taken: u64) {
+    fn doze(&self, file: BorrowedFd<'_>, time: Duration, sleeper: &Sleeper, taken: u64) {
         // The descriptor of a provider stays readable while data wait for which there is no buffer.
         let was_woken = sleeper.was_woken.swap(false, Ordering::Relaxed);
         if sleeper.taken.swap(taken, Ordering::Relaxed) == taken && was_woken {
@@ -220,7 +233,7 @@ impl<N: Nic + 'static> Shared<N> {
         }
         let time = Timespec::try_from(time).ok();
         // A signal ends the sleep, as anything else does.
-        let woken = poll(&mut [PollFd::new(file, PollFlags::IN)], time.as_ref());
+        let woken = poll(&mut [PollFd::from_borrowed_fd(file, PollFlags::IN)], time.as_ref());
         sleeper.was_woken.store(woken != Ok(0), Ordering::Relaxed);
     }
 
@@ -232,13 +245,13 @@ impl<N: Nic + 'static> Shared<N> {
         if !station.is_line_watched() {
             self.look(&mut station);
         }
-        let has_descriptor = station.engine.nic().descriptor().is_some();
+        let is_watched = self.watch_for_program(&station);
         for _ in 0..LOOKS_BEFORE_SLEEP {
             station.progress();
             if station.engine.has_events() {
                 return Armed::Busy;
             }
-            if !has_descriptor || station.engine.waits_for_the_card() {
+            if !is_watched || station.engine.waits_for_the_card() {
                 break;
             }
             if station.engine.nic().may_sleep() {
@@ -253,8 +266,9 @@ impl<N: Nic + 'static> Shared<N> {
     }
 
     pub fn each_descriptor(&self, look: &mut dyn FnMut(BorrowedFd<'_>)) {
-        for file in [&self.woken, &self.called, &self.any, &self.any_for_thread] {
-            look(file.as_fd());
+        let sets = [self.any.as_fd(), self.any_for_thread.as_fd()];
+        for file in [self.woken.as_fd(), self.called.as_fd()].into_iter().chain(sets) {
+            look(file);
         }
         let station = self.lock();
         station.engine.nic().descriptor().into_iter().for_each(&mut *look);
@@ -279,12 +293,19 @@ impl<N: Nic + 'static> Shared<N> {
             if turns != seen {
                 // The program is at work here.
                 seen = turns;
+                if self.any_for_thread.has_card()
+                    && let Some(card) = self.lock().engine.nic().descriptor()
+                {
+                    self.any_for_thread.remove(card);
+                }
                 std::thread::sleep(HELM_FOR);
                 continue;
             }
             let (may_sleep, taken) = {
                 let mut station = self.lock();
                 self.look(&mut station);
+                let card = station.engine.nic().descriptor();
+                let is_watched = card.is_some_and(|card| self.any_for_thread.add(card));
                 station.progress();
                 let events = station.engine.has_events();
                 self.note(&station);
@@ -292,7 +313,7 @@ impl<N: Nic + 'static> Shared<N> {
                     ring(&self.woken);
                 }
                 let waits = station.engine.waits_for_the_card();
-                (station.engine.nic().may_sleep() && !waits, station.engine.taken())
+                (is_watched && station.engine.nic().may_sleep() && !waits, station.engine.taken())
             };
             if may_sleep {
                 self.sleep_on_the_card(taken);
@@ -305,7 +326,7 @@ impl<N: Nic + 'static> Shared<N> {
     /// Sleeps until the card reports something. A program that sleeps, too, goes first.
     fn sleep_on_the_card(&self, taken: u64) {
         let turns = self.turns.load(Ordering::Relaxed);
-        self.doze(&self.any_for_thread, SLEEP_MAX, &self.of_thread, taken);
+        self.doze(self.any_for_thread.as_fd(), SLEEP_MAX, &self.of_thread, taken);
         clear(&self.called);
         if self.sleeps.load(Ordering::Relaxed) && self.turns.load(Ordering::Relaxed) == turns {
             std::thread::sleep(AGAIN_WITHIN);

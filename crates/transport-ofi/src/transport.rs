@@ -60,7 +60,7 @@ impl Ports {
 
     /// The same for an owner that polls ([`OfiTransport::driven_by_owner`]). Of the two providers
     /// over TCP it takes `net`, if it is there: a message takes two system calls there, and five
-    /// over `tcp;ofi_rxm`. But `net` lets nobody sleep on its descriptor.
+    /// over `tcp;ofi_rxm`.
     ///
     /// # Errors
     /// As [`Ports::between_hosts`].

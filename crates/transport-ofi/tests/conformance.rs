@@ -124,6 +124,17 @@ mod never_busy {
     weft_conformance::conformance_tests!(Seeded, never);
 }
 
+/// The same over cards that keep writes and messages in order, as most of them do.
+mod keeps_order {
+    use super::{SETTINGS, Seeded, Settings};
+
+    fn keeps() {
+        SETTINGS.set(Settings { keeps_order: true, seed: 5, ..Settings::default() });
+    }
+
+    weft_conformance::conformance_tests!(Seeded, keeps);
+}
+
 /// The same with the endpoints of a case on two nodes in turn.
 mod two_nodes {
     use super::*;

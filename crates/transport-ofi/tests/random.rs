@@ -102,7 +102,14 @@ impl World {
     fn new(seed: u64, links: Links) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
         let receives = [64, 256, 1024][random.random_range(0..3)].max(160);
-        let net = SeededNet::new(Settings { seed, receives, busy: random.random_range(0..6) });
+        let busy = random.random_range(0..6);
+        let net = SeededNet::new(Settings {
+            seed,
+            receives,
+            busy,
+            keeps_order: seed % 2 == 1,
+            line: None,
+        });
         let (limits, policy) = (Limits::default(), ServicePolicy::default());
         let broker = LocalBroker::new(NodeId::LOCAL, limits, policy, no_bells);
         let parameters = Parameters { spins: 0, yields: 0, ..Parameters::default() };

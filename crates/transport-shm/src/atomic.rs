@@ -88,7 +88,8 @@ impl ShmEndpoint {
                 return Ok(Issued::Done(atomic.result(old)));
             }
         }
-        let Operation { context, notify, report, more } = operation;
+        // Nothing here overtakes anything, so an ordered operation is like all others.
+        let Operation { context, notify, report, more, ordered: _ } = operation;
         self.any_atomic(to, target, atomic, (context, notify), (report, more))
     }
 
@@ -102,7 +103,7 @@ impl ShmEndpoint {
         (context, notify): (u64, Notify),
         (report, more): (Report, bool),
     ) -> Result<Issued, OperationError> {
-        let operation = Operation { context, notify, report, more };
+        let operation = Operation { context, notify, report, more, ordered: false };
         let done = self.try_atomic(to, target, atomic, operation);
         if done.is_ok() {
             self.looked_up(to, target.key);

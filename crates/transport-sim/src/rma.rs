@@ -285,6 +285,7 @@ impl State {
     fn let_depart(&mut self, (from, to): (Id, Id), operation: u64, call: &Call, pieces: &[Piece]) {
         let sequence = match &call.what {
             Wanted::Fence => Sequence::Last,
+            _ if call.operation.ordered => Sequence::Ordered,
             // A notification is told behind those of earlier operations.
             _ if notifies_peer(call) => Sequence::Mailbox,
             _ => Sequence::Operation,

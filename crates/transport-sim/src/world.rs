@@ -88,6 +88,8 @@ pub(crate) enum Sequence {
     Response,
     /// Behind everything.
     Last,
+    /// Behind everything, and in front of later messages and notifications.
+    Ordered,
 }
 
 /// The number of a class in the network, where lower ones go first.
@@ -435,12 +437,12 @@ impl State {
             Sequence::Mailbox => times.mailbox,
             Sequence::Operation => 0,
             Sequence::Response => times.response,
-            Sequence::Last => times.last,
+            Sequence::Last | Sequence::Ordered => times.last,
         };
         let arrival = arrival.max(behind).max(times.barrier);
         times.last = times.last.max(arrival);
         match sequence {
-            Sequence::Mailbox => times.mailbox = arrival,
+            Sequence::Mailbox | Sequence::Ordered => times.mailbox = arrival,
             Sequence::Response => times.response = arrival,
             Sequence::Operation | Sequence::Last => {}
         }

@@ -7,14 +7,6 @@ use crate::slots::Place;
 
 /// Completions that are read by one call.
 const BATCH: usize = 32;
-const NOTHING: CqEntry = CqEntry {
-    context: std::ptr::null_mut(),
-    flags: 0,
-    length: 0,
-    buffer: std::ptr::null_mut(),
-    data: 0,
-};
-
 impl Port {
     /// Posts a buffer for receiving. It takes one message: a long one of a hostile peer fills no
     /// more than that.
@@ -67,7 +59,7 @@ impl Port {
         }
         // Clearing room for them would cost each look.
         let mut entries = std::mem::take(&mut self.read);
-        entries.resize(BATCH, NOTHING);
+        entries.resize(BATCH, CqEntry::NOTHING);
         let mut told = 0;
         while told < budget {
             let cq = self.objects.cq.as_ptr();

@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, socket_timeout};
-use weft_fabric::Carry;
+use weft_fabric::{Carry, Medium};
+use weft_socket::Limits;
 use weft_sync::{AdaptiveWait, Learned};
 
 use crate::arena::{Connection, flag};
@@ -104,6 +105,17 @@ impl Connection {
             Attempt::End
         }
     }
+}
+
+/// The sizes of writes on a lane. Across a network pieces are a quarter of the sink at least, as
+/// each costs both ends some calls of the kernel.
+fn limits_on(lane: &impl Carry) -> Limits {
+    let limits = process::settings().limits;
+    if lane.medium() != Medium::Network {
+        return limits;
+    }
+    let quarter = usize::try_from(lane.sink_bytes() / 4).unwrap_or(limits.chunk_bytes);
+    Limits { chunk_bytes: limits.chunk_bytes.max(quarter), ..limits }
 }
 
 /// How many bytes go through the lane before a peer that sleeps is woken for them.

@@ -17,7 +17,7 @@ use weft_sync::Step;
 use weft_wire::stats::{BYTES_FABRIC_SENT, BYTES_TCP_SENT};
 
 use super::tcp::send_tcp;
-use super::{Attempt, How, piece, time_left_ms, timeout_ms};
+use super::{Attempt, How, limits_on, piece, time_left_ms, timeout_ms};
 use crate::arena::{Connection, flag};
 use crate::bells::Bell;
 use crate::direction::{Locked, SendGuard};
@@ -133,7 +133,7 @@ impl Connection {
         // A peer that sleeps reads the first piece while this end writes the next one.
         let front = front(parts, piece(lane));
         let parts = front.as_deref().unwrap_or(parts);
-        match sending.state.write(lane, parts, process::settings().limits) {
+        match sending.state.write(lane, parts, limits_on(lane)) {
             Ok(written) => {
                 if written.ring {
                     sending.ring();

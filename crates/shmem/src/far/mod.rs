@@ -44,6 +44,8 @@ const YIELDS: u32 = 50;
 /// Looks at the card in a poll. A message is seen earlier by that, and a store of a PE of the
 /// own host later: a look takes 0.3 us.
 const LOOKS: u32 = 4;
+/// Bytes of a get that goes by questions: their answers fill a message.
+const ASKED_BYTES: usize = 9 * DATA_BYTES;
 /// Longest sleep of a call before it looks by itself.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -232,12 +234,51 @@ impl Station {
     }
 }
 
-/// Sleeps until a descriptor is readable, at most for a time. Whether one is.
-fn sleep_on(files: &[&OwnedFd], time: Duration) -> bool {
+/// Sleeps until a descriptor is readable, at most for a time.
+fn sleep_on(files: &[&OwnedFd], time: Duration) {
     let mut files: Vec<PollFd<'_>> =
         files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
     // A signal may end it early.
-    poll(&mut files, Timespec::try_from(time).ok().as_ref()).is_ok_and(|readable| readable > 0)
+    let _ = poll(&mut files, Timespec::try_from(time).ok().as_ref());
+}
+
+impl Station {
+    /// Gets bytes by questions to the PE. A get of the fabric is served without a word, so a PE
+    /// that waits for something else sleeps meanwhile; it answers questions at once.
+    ///
+    /// # Safety
+    /// As [`Remote::get`].
+    unsafe fn ask(
+        &self,
+        call: &str,
+        (pe, place): (usize, Place),
+        into: *mut u8,
+        bytes: usize,
+        waits: bool,
+    ) {
+        let mut done = 0;
+        let last = if waits { bytes - bytes.min(DATA_BYTES) } else { bytes };
+        // Answers come in the order of their questions: the last one ends the wait for all.
+        while done < last {
+            let count = DATA_BYTES.min(last - done);
+            let goes = Goes::To(into.wrapping_add(done).expose_provenance());
+            let place = place.plus(done);
+            self.until(call, |desk| desk.driver.read(pe, place, count, goes).map(Some));
+            done += count;
+        }
+        if !waits {
+            return self.call_thread();
+        }
+        let (place, count) = (place.plus(last), bytes - last);
+        let read = |desk: &mut Desk| desk.driver.read(pe, place, count, Goes::ToCaller);
+        let id = self.until(call, |desk| read(desk).map(Some));
+        let answer = self.until(call, |desk| desk.driver.take(id));
+        // SAFETY: the caller promises the room, and the answer has so many bytes.
+        unsafe {
+            let (from, count) = (answer.bytes().as_ptr(), answer.bytes().len());
+            std::ptr::copy_nonoverlapping(from, into.add(last), count);
+        }
+    }
 }
 
 impl Remote for Station {
@@ -279,19 +320,9 @@ impl Remote for Station {
         bytes: usize,
         waits: bool,
     ) {
-        if bytes <= DATA_BYTES && !waits {
-            let goes = Goes::To(into.expose_provenance());
-            self.until(call, |desk| desk.driver.read(pe, place, bytes, goes).map(Some));
-            return self.call_thread();
-        }
-        if bytes <= DATA_BYTES {
-            let read = |desk: &mut Desk| desk.driver.read(pe, place, bytes, Goes::ToCaller);
-            let id = self.until(call, |desk| read(desk).map(Some));
-            let answer = self.until(call, |desk| desk.driver.take(id));
-            // SAFETY: the caller promises the room, and the answer has so many bytes.
-            return unsafe {
-                std::ptr::copy_nonoverlapping(answer.bytes().as_ptr(), into, answer.bytes().len());
-            };
+        if bytes <= ASKED_BYTES {
+            // SAFETY: the caller's promises.
+            return unsafe { self.ask(call, (pe, place), into, bytes, waits) };
         }
         let mut pieces = std::collections::VecDeque::new();
         let (mut asked, mut done) = (0, 0);
@@ -408,7 +439,7 @@ impl Remote for Station {
         };
         match armed {
             Armed::Busy => {}
-            Armed::Sleep => drop(sleep_on(&[&self.arrived], at_most)),
+            Armed::Sleep => sleep_on(&[&self.arrived], at_most),
             Armed::PollWithin(time) => std::thread::sleep(at_most.min(time)),
         }
     }

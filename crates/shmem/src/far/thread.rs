@@ -38,33 +38,28 @@ pub fn start(station: &'static Station) -> Result<(), String> {
 /// Serves until the process ends.
 fn serve(station: &Station) {
     let mut seen = 0;
-    let mut was_woken = false;
     loop {
         let looks = station.looks.load(Relaxed);
         if looks != seen {
             seen = looks;
-            was_woken = false;
             std::thread::sleep(AWAY);
             continue;
         }
-        let (came, armed) = {
+        let armed = {
             let mut desk = station.desk();
-            let came = desk.look();
+            desk.look();
             desk.driver.hurry();
             station.is_called.store(false, SeqCst);
             station.thread_sleeps.store(true, SeqCst);
-            (came, desk.driver.endpoint().arm())
+            desk.driver.endpoint().arm()
         };
-        was_woken = match armed {
-            Armed::Busy => false,
-            // The descriptor may stay readable although nothing came.
-            _ if was_woken && came == 0 => {
-                std::thread::sleep(AWAY);
-                false
-            }
+        match armed {
+            Armed::Busy => {}
+            // That nothing came does not mean that it was woken in vain: the fabric serves puts and
+            // gets without a word.
             Armed::Sleep => sleep_on(&[&station.arrived, &station.called], SLICE),
             Armed::PollWithin(time) => sleep_on(&[&station.called], time),
-        };
+        }
         station.thread_sleeps.store(false, SeqCst);
         // Empty again; that it is empty already is no fault.
         let _ = rustix::io::read(&station.called, &mut [0; 8]);

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use weft_fabric::{Endpoint, NodeId, WaitFor};
 use weft_lane::Told;
+use weft_socket::Peer;
 
 use super::connection::{Connection, Gone};
 
@@ -47,7 +48,9 @@ impl<E: Endpoint> Connection<E> {
         if self.plan.network.is_none() || !self.hosts[number].has_lane() {
             return has_bytes || is_over;
         }
-        let is_new = is_over && !self.has_heard(number, what);
+        // An end behind bytes is told again when they are taken.
+        let is_told = self.hosts[number].common.peer() != Peer::Alive || has_bytes;
+        let is_new = is_over && !(self.has_heard(number, what) && is_told);
         self.is_rung(number, what) || is_new || bytes && has_bytes
     }
 

@@ -29,7 +29,7 @@ impl<N: Nic> Engine<N> {
         } else if let Some(apart) = pair.apart.take() {
             (pair.heard, pair.pinged) = (now, None);
             self.receive_all(apart.packets);
-            self.move_pieces_of(handle);
+            self.move_pieces(handle);
             self.dirty.insert(handle);
             self.send(handle);
         }

@@ -25,6 +25,7 @@ use crate::region::Ended;
 
 mod apart;
 mod bounce;
+mod bulk;
 mod events;
 #[cfg(test)]
 mod hostile;
@@ -75,12 +76,13 @@ pub(crate) struct Engine<N> {
     peers_elsewhere: usize,
     /// Buffers of the card that no pair has.
     buffers: usize,
+    keeps_messages_behind_writes: bool,
     /// Greetings of peers that the directory has not announced yet, and when they came.
     strangers: VecDeque<(Greeting, Duration)>,
     operations: BTreeMap<u64, Operation>,
     next_number: u64,
-    /// Operations with pieces that the card had no room for.
-    stalled: VecDeque<u64>,
+    /// Pairs with pieces that the card had no room for, in turn.
+    stalled: VecDeque<u32>,
     events: VecDeque<Queued>,
     /// Operations that are pending, or whose ends were not polled.
     places: usize,
@@ -176,6 +178,7 @@ impl<N: Nic> Engine<N> {
     ) -> Self {
         Self {
             buffers: nic.receives(),
+            keeps_messages_behind_writes: nic.keeps_messages_behind_writes(),
             nic,
             address,
             capabilities,

@@ -1,8 +1,8 @@
 //! Operations at their initiator, from the call to the end.
 //!
-//! A put or a get moves its bytes by writes and reads of the card, once the keys that it names are
-//! known. Everything else, and the signal of a put, is a request that the target answers. A put of
-//! few bytes may be one packet ([`super::short`]).
+//! A put or a get moves its bytes by writes and reads of the card ([`super::bulk`]), once the keys
+//! that it names are known. Everything else, and the signal of a put, is a request that the target
+//! answers. A put of few bytes may be one packet ([`super::short`]).
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use weft_fabric::{
     Command, Completion, Notification, Operation as Asked, OperationError, Peer, Register,
     RemoteKey, Report, Side, Signal, Source, Target,
 };
-use weft_libfabric::{Error, Refused, Registration, Spot};
+use weft_libfabric::{Error, Registration};
 
 use super::bounce::Kept;
+use super::bulk::Piece;
 use super::pair::{Fence, Held, Known, Out};
-use super::short::is_aligned;
 use super::wanted::{Into, Wanted};
 use super::{Engine, Queued};
 use crate::nic::Nic;
@@ -37,7 +37,7 @@ pub(crate) enum Reply {
 
 /// How far an operation is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+pub(super) enum Stage {
     /// It waits behind an order, or for its keys.
     Waiting,
     /// The card moves its bytes.
@@ -48,16 +48,9 @@ enum Stage {
     Over,
 }
 
-/// Bytes that the card moves at once.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    local: (Registration, usize, usize),
-    spot: Spot,
-}
-
 /// The action of an operation.
 #[derive(Clone, Debug)]
-enum What {
+pub(super) enum What {
     Put(Option<Signal>),
     Get,
     Ask(Request),
@@ -67,23 +60,25 @@ enum What {
 /// An operation that has not ended, or whose memory the card may still use.
 #[derive(Debug)]
 pub(super) struct Operation {
-    peer: u32,
-    what: What,
-    command: Option<Command>,
+    pub(super) peer: u32,
+    pub(super) what: What,
+    pub(super) command: Option<Command>,
     /// The key, offset and length for notifications.
     range: (RemoteKey, u64, u64),
     asked: Asked,
     reply: Reply,
-    stage: Stage,
+    pub(super) stage: Stage,
     /// The ranges of the peer, with their lengths, and where their bytes are here.
-    ranges: Vec<(Target, usize, (Registration, usize))>,
+    pub(super) ranges: Vec<(Target, usize, (Registration, usize))>,
     /// The pieces that the card does not have yet.
-    pieces: VecDeque<Piece>,
+    pub(super) pieces: VecDeque<Piece>,
     /// The pieces that the card has.
-    moving: usize,
+    pub(super) moving: usize,
+    /// Bytes of the longest of its pieces, which each of them counts for.
+    pub(super) charge: usize,
     /// The card has got a piece.
-    touched: bool,
-    error: Option<OperationError>,
+    pub(super) touched: bool,
+    pub(super) error: Option<OperationError>,
     kept: Vec<Kept>,
     /// Messages and notifications that had left before its request.
     sent_after: u64,
@@ -102,6 +97,7 @@ impl Operation {
             ranges: Vec::new(),
             pieces: VecDeque::new(),
             moving: 0,
+            charge: 0,
             touched: false,
             error: None,
             kept: Vec::new(),
@@ -124,6 +120,12 @@ impl Operation {
     pub fn asked(&mut self, sent_after: u64) {
         self.sent_after = sent_after;
         self.touched = true;
+    }
+
+    /// Whether it writes bytes, no more, and the card has all of them.
+    pub(super) fn has_left(&self) -> bool {
+        let is_moving = self.stage == Stage::Moving && self.pieces.is_empty();
+        is_moving && matches!(self.what, What::Put(None)) && self.error.is_none()
     }
 
     fn notifies_peer(&self) -> bool {
@@ -184,8 +186,16 @@ impl<N: Nic> Engine<N> {
             self.starved.insert(to.0);
             return Err(OperationError::WouldBlock);
         }
-        let number = self.next_number();
         let range = wanted.range();
+        if command == Some(Command::ImmediatePut) && asked.report == Report::Errors {
+            // The target finds this one. With the key known, the next ones are short puts.
+            self.learn(to.0, range.0);
+        }
+        if asked.ordered {
+            // Later operations wait, too, where it is no short put.
+            self.order(to)?;
+        }
+        let number = self.next_number();
         let mut operation = Operation::new(to.0, What::Fence, asked, reply);
         (operation.command, operation.range) = (command, range);
         let notifies = operation.notifies_peer();
@@ -341,147 +351,12 @@ impl<N: Nic> Engine<N> {
             }
         }
         match self.plan(number) {
-            Ok(pieces) => {
-                let Some(operation) = self.operations.get_mut(&number) else { return };
-                (operation.pieces, operation.stage) = (pieces, Stage::Moving);
-                self.move_pieces(number);
-            }
+            Ok(pieces) => self.begin_moving(number, pieces),
             Err(error) => self.end(number, Err(error)),
         }
     }
 
-    /// The pieces of an operation, all of whose keys are known. Checks everything, so that an
-    /// operation that is refused moves nothing.
-    fn plan(&self, number: u64) -> Result<VecDeque<Piece>, OperationError> {
-        let operation = self.operations.get(&number).ok_or(OperationError::PeerDown)?;
-        let pair = self.pair(Peer(operation.peer))?;
-        let known = |target: Target| match pair.keys.get(&target.key) {
-            Some(Known::Valid(range)) => Ok(*range),
-            _ => Err(OperationError::InvalidKey),
-        };
-        let command = operation.command.unwrap_or(Command::Get);
-        let most = self.nic.operation_bytes_max().max(1);
-        let mut pieces = VecDeque::new();
-        for (target, length, (registration, start)) in &operation.ranges {
-            let range = known(*target)?;
-            let length = *length;
-            check(&range, command, command.access(), target.offset, length as u64)?;
-            let mut done = 0;
-            while done < length {
-                let bytes = (length - done).min(most);
-                let address = range.spot.address.wrapping_add(target.offset + done as u64);
-                let spot = Spot { address, key: range.spot.key };
-                pieces.push_back(Piece { local: (*registration, start + done, bytes), spot });
-                done += bytes;
-            }
-        }
-        if let What::Put(Some(signal)) = operation.what {
-            let range = known(signal.target)?;
-            let offset = signal.target.offset;
-            check(&range, command, signal.change.access(), offset, 8)?;
-            if !is_aligned(&range, offset) {
-                return Err(OperationError::Misaligned { offset, alignment: 8 });
-            }
-        }
-        Ok(pieces)
-    }
-
-    /// Hands pieces to the card, as far as it has room.
-    pub(super) fn move_pieces(&mut self, number: u64) {
-        let Some(operation) = self.operations.get_mut(&number) else { return };
-        if operation.stage != Stage::Moving {
-            return;
-        }
-        let Some(super::Slot::Used(pair)) =
-            usize::try_from(operation.peer).ok().and_then(|place| self.pairs.get(place))
-        else {
-            return;
-        };
-        if pair.apart.is_some() {
-            return;
-        }
-        while let Some(piece) = operation.pieces.front() {
-            let is_valid = |(target, ..): &(Target, _, _)| {
-                matches!(pair.keys.get(&target.key), Some(Known::Valid(_)))
-            };
-            if !operation.ranges.iter().all(is_valid) {
-                operation.error = Some(OperationError::InvalidKey);
-                operation.pieces.clear();
-                break;
-            }
-            let Piece { local, spot } = *piece;
-            let begun = match operation.what {
-                What::Get => self.nic.read(pair.to, local, spot, number),
-                _ => self.nic.write(pair.to, local, spot, number),
-            };
-            match begun {
-                Ok(()) => {
-                    operation.moving += 1;
-                    operation.touched = true;
-                    operation.pieces.pop_front();
-                }
-                Err(Refused::Busy) => {
-                    self.stalled.push_back(number);
-                    return;
-                }
-                Err(Refused::Failed(error)) => {
-                    operation.error = Some(error_of(&error));
-                    operation.pieces.clear();
-                }
-            }
-        }
-        self.advance(number);
-    }
-
-    /// Goes on with the operations on a peer to which a way leads again.
-    pub(super) fn move_pieces_of(&mut self, handle: u32) {
-        let waits = |operation: &Operation| {
-            operation.peer == handle
-                && operation.stage == Stage::Moving
-                && !operation.pieces.is_empty()
-        };
-        let waiting = self.operations.iter().filter(|(_, operation)| waits(operation));
-        for number in waiting.map(|(number, _)| *number).collect::<Vec<_>>() {
-            self.move_pieces(number);
-        }
-    }
-
-    /// The card has moved a piece, or failed to.
-    pub(super) fn moved(&mut self, number: u64, error: Option<Error>) {
-        let Some(operation) = self.operations.get_mut(&number) else { return };
-        operation.moving = operation.moving.saturating_sub(1);
-        if let Some(error) = error {
-            operation.error = Some(error_of(&error));
-            operation.pieces.clear();
-        }
-        let handle = operation.peer;
-        if operation.stage != Stage::Over {
-            return self.advance(number);
-        }
-        if operation.moving == 0 {
-            self.remove(number);
-            // A farewell may wait for it.
-            self.dirty.insert(handle);
-        }
-        self.release_keys(handle);
-    }
-
-    /// Goes on with an operation whose pieces the card has got, when it has moved them.
-    fn advance(&mut self, number: u64) {
-        let Some(operation) = self.operations.get_mut(&number) else { return };
-        if operation.moving > 0 || !operation.pieces.is_empty() {
-            return;
-        }
-        if let Some(error) = operation.error.take() {
-            return self.end(number, Err(error));
-        }
-        match operation.what {
-            What::Put(Some(_)) => self.begin_asking(number),
-            _ => self.end(number, Ok(0)),
-        }
-    }
-
-    fn begin_asking(&mut self, number: u64) {
+    pub(super) fn begin_asking(&mut self, number: u64) {
         let Some(operation) = self.operations.get_mut(&number) else { return };
         operation.stage = Stage::Asking;
         let handle = operation.peer;
@@ -682,7 +557,7 @@ impl<N: Nic> Engine<N> {
         self.window_results.remove(&number)
     }
 
-    fn remove(&mut self, number: u64) {
+    pub(super) fn remove(&mut self, number: u64) {
         if let Some(operation) = self.operations.remove(&number) {
             self.give_back(operation.kept);
         }
@@ -692,11 +567,6 @@ impl<N: Nic> Engine<N> {
         for kept in kept {
             self.bounce.give_back(&mut self.nic, kept);
         }
-    }
-
-    /// Whether the card moves something from or to a peer.
-    pub(super) fn is_moving(&self, handle: u32) -> bool {
-        self.operations.values().any(|operation| operation.peer == handle && operation.moving > 0)
     }
 
     /// Whether the card may be using memory of a peer by this key.
@@ -737,10 +607,4 @@ pub(super) fn check(
         return Err(OperationError::OutOfBounds { offset, length, region });
     }
     Ok(())
-}
-
-/// The error of an operation that the card failed to do. The initiator has checked it, so the key
-/// is void, or the peer is gone, which is reported apart.
-fn error_of(_error: &Error) -> OperationError {
-    OperationError::InvalidKey
 }

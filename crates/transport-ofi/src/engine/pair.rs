@@ -17,6 +17,7 @@ use weft_fabric::{
 };
 use weft_libfabric::Peer as NicPeer;
 
+use super::bulk::Bulk;
 use crate::packet::{Answer, Body, Credits, Label, Range, Short, Told};
 
 /// Buffers of a pair for packets that need no room: a greeting, a farewell, returns and answers to
@@ -39,6 +40,7 @@ pub(super) struct Pair {
     pub sending: Sending,
     pub receiving: Receiving,
     pub order: Order,
+    pub bulk: Bulk,
     /// The peer's keys, as far as they are known.
     pub keys: BTreeMap<RemoteKey, Known>,
     /// Keys of the peer that are void, and on which operations of this end are under way.
@@ -163,6 +165,8 @@ pub(super) struct Response {
 pub(super) struct ShortPut {
     pub number: u64,
     pub is_immediate: bool,
+    /// It leaves behind all operations that were called for before.
+    pub is_ordered: bool,
     pub target: Target,
     pub signal: Option<(u64, SignalChange)>,
     /// The class and the immediate value of its notification.
@@ -241,6 +245,9 @@ pub(super) struct Receiving {
 pub(super) struct Order {
     /// Operations that are not over, by number.
     pub open: BTreeSet<u64>,
+    /// Operations with lower numbers are over, or the card has all of them and keeps messages
+    /// behind them.
+    pub left: u64,
     /// Calls that wait behind an order.
     pub held: VecDeque<Held>,
     pub fences: Vec<Fence>,

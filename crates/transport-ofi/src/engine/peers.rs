@@ -76,6 +76,7 @@ impl<N: Nic> Engine<N> {
             sending,
             receiving,
             order: Order::default(),
+            bulk: Default::default(),
             keys: Default::default(),
             voids: Default::default(),
             made: now,

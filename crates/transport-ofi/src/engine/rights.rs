@@ -228,6 +228,14 @@ impl<N: Nic> Engine<N> {
         }
     }
 
+    /// Asks for a key of a peer, if nobody has, for operations that will come.
+    pub(super) fn learn(&mut self, handle: u32, key: RemoteKey) {
+        if self.pair(Peer(handle)).is_ok_and(|pair| !pair.keys.contains_key(&key)) {
+            let (operations, calls) = Default::default();
+            self.ask_for_key(handle, key, Known::Asked { operations, calls });
+        }
+    }
+
     fn ask_for_key(&mut self, handle: u32, key: RemoteKey, waiting: Known) {
         let Some(pair) = self.pair_mut(handle) else { return };
         if pair.keys.len() >= KEYS_KNOWN_MAX {

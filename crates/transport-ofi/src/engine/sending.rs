@@ -21,14 +21,18 @@ enum Sent {
 }
 
 impl<N: Nic> Engine<N> {
-    /// Sends whatever can be sent.
+    /// Sends whatever can be sent. Room of the card goes to packets first: among them are signs of
+    /// life, and pieces would take all of it again and again.
     pub(super) fn send_all(&mut self) {
-        if !self.stalled.is_empty() {
-            for number in std::mem::take(&mut self.stalled) {
-                self.move_pieces(number);
-            }
-        }
         self.dirty.append(&mut self.busy);
+        self.send_dirty();
+        if !self.stalled.is_empty() {
+            self.move_stalled();
+            self.send_dirty();
+        }
+    }
+
+    fn send_dirty(&mut self) {
         while let Some(handle) = self.dirty.pop_first() {
             self.send(handle);
         }
@@ -114,16 +118,20 @@ impl<N: Nic> Engine<N> {
             }
             let waits = match pair.sending.outbox.front() {
                 None | Some(Out::Later(..)) => true,
-                Some(Out::Short(_)) => !pair.may_fly(),
-                Some(Out::Message { .. } | Out::Told(_) | Out::Never) => false,
+                Some(Out::Short(_)) if !pair.may_fly() => {
+                    if !std::mem::replace(&mut pair.order.flushing, true) {
+                        self.ask(handle, Request::Flush, Reply::Flush);
+                    }
+                    true
+                }
+                Some(Out::Short(short)) if short.is_ordered => {
+                    let number = short.number;
+                    !self.has_left_before(handle, number)
+                }
+                Some(Out::Short(_) | Out::Message { .. } | Out::Told(_) | Out::Never) => false,
             };
             if !waits {
                 return self.send_front(handle).map(Some);
-            }
-            if let Some(Out::Short(_)) = pair.sending.outbox.front()
-                && !std::mem::replace(&mut pair.order.flushing, true)
-            {
-                self.ask(handle, Request::Flush, Reply::Flush);
             }
             let pair = self.pair_mut(handle)?;
             let asks_now = pair.sending.asked + pair.order.flying.len() < pair.sending.asked_max;

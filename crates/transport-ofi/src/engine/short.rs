@@ -31,7 +31,7 @@ impl<N: Nic> Engine<N> {
         asked: Asked,
         reply: Reply,
     ) -> Option<ShortPut> {
-        let Asked { context, notify, report, .. } = asked;
+        let Asked { context, notify, report, ordered: is_ordered, .. } = asked;
         if report != Report::Errors || reply != Reply::Event || notify.requester() {
             return None;
         }
@@ -69,7 +69,8 @@ impl<N: Nic> Engine<N> {
             None => None,
         };
         let notify = notify.completer().then_some((notify.class, notify.immediate));
-        Some(ShortPut { number: 0, is_immediate, target, signal, notify, context, bytes })
+        let number = 0;
+        Some(ShortPut { number, is_immediate, is_ordered, target, signal, notify, context, bytes })
     }
 
     /// Sends a short put, behind everything that was called for before.

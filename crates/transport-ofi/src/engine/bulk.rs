@@ -1,0 +1,299 @@
+//! The bytes of puts and gets: the card gets them in pieces, a few at a time.
+//!
+//! The card sends in the order in which it was asked. So an answer to a peer that wants to know
+//! whether this end lives waits behind all pieces for that peer that the card has. They are few
+//! enough that the answer comes in time, also where the way is slow.
+//!
+//! # Invariants
+//! - The card has no more bytes of a pair than its window, or a single piece.
+//! - Pieces of a pair go to the card in the order in which their operations began. Pairs for which
+//!   the card has no room take turns.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use weft_fabric::{Command, OperationError, Peer, Target};
+use weft_libfabric::{Error, Refused, Registration, Spot};
+
+use super::operations::{Operation, Stage, What, check};
+use super::pair::Known;
+use super::short::is_aligned;
+use super::{Engine, Slot};
+use crate::nic::Nic;
+
+/// Bytes of a piece at most.
+const PIECE_BYTES_MAX: usize = 1 << 20;
+/// The window of a pair at first, at least, and at most.
+const WINDOW_FIRST: usize = 1 << 20;
+const WINDOW_MIN: usize = 64 << 10;
+const WINDOW_MAX: usize = 8 << 20;
+
+/// Bytes that the card moves at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    local: (Registration, usize, usize),
+    spot: Spot,
+}
+
+/// What the card moves of one pair.
+#[derive(Debug)]
+pub(super) struct Bulk {
+    /// Operations with pieces that the card does not have.
+    waiting: VecDeque<u64>,
+    /// Bytes that the card has, and as many as it may have.
+    bytes: usize,
+    window: usize,
+    /// When the card got each of its pieces. They may be over in another order.
+    since: VecDeque<Duration>,
+    /// The card had no room.
+    is_stalled: bool,
+}
+
+impl Default for Bulk {
+    fn default() -> Self {
+        let (waiting, since) = Default::default();
+        Self { waiting, bytes: 0, window: WINDOW_FIRST, since, is_stalled: false }
+    }
+}
+
+impl Bulk {
+    fn has_room(&self, bytes: usize) -> bool {
+        self.bytes == 0 || self.bytes + bytes <= self.window
+    }
+
+    fn begun(&mut self, bytes: usize, now: Duration) {
+        self.bytes += bytes;
+        self.since.push_back(now);
+    }
+
+    /// A piece is over. The window follows how long pieces take: an answer behind them, and that
+    /// to it, together take a part of the silence after which a peer is given up.
+    fn over(&mut self, bytes: usize, now: Duration, silence: Duration) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        let Some(since) = self.since.pop_front() else { return };
+        let took = now.saturating_sub(since);
+        if took > silence / 8 {
+            self.window = (self.window / 2).max(WINDOW_MIN);
+        } else if took < silence / 32 {
+            self.window = (self.window * 2).min(WINDOW_MAX);
+        }
+    }
+}
+
+impl<N: Nic> Engine<N> {
+    /// The pieces of an operation, all of whose keys are known. Checks everything, so that an
+    /// operation that is refused moves nothing.
+    pub(super) fn plan(&self, number: u64) -> Result<VecDeque<Piece>, OperationError> {
+        let operation = self.operations.get(&number).ok_or(OperationError::PeerDown)?;
+        let pair = self.pair(Peer(operation.peer))?;
+        let known = |target: Target| match pair.keys.get(&target.key) {
+            Some(Known::Valid(range)) => Ok(*range),
+            _ => Err(OperationError::InvalidKey),
+        };
+        let command = operation.command.unwrap_or(Command::Get);
+        let most = self.nic.operation_bytes_max().clamp(1, PIECE_BYTES_MAX);
+        let mut pieces = VecDeque::new();
+        for (target, length, (registration, start)) in &operation.ranges {
+            let range = known(*target)?;
+            let length = *length;
+            check(&range, command, command.access(), target.offset, length as u64)?;
+            let mut done = 0;
+            while done < length {
+                let bytes = (length - done).min(most);
+                let address = range.spot.address.wrapping_add(target.offset + done as u64);
+                let spot = Spot { address, key: range.spot.key };
+                pieces.push_back(Piece { local: (*registration, start + done, bytes), spot });
+                done += bytes;
+            }
+        }
+        if let What::Put(Some(signal)) = operation.what {
+            let range = known(signal.target)?;
+            let offset = signal.target.offset;
+            check(&range, command, signal.change.access(), offset, 8)?;
+            if !is_aligned(&range, offset) {
+                return Err(OperationError::Misaligned { offset, alignment: 8 });
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// Has the card move these pieces of an operation, behind those of operations before it.
+    pub(super) fn begin_moving(&mut self, number: u64, pieces: VecDeque<Piece>) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        let handle = operation.peer;
+        operation.charge = pieces.iter().map(|piece| piece.local.2).max().unwrap_or(0);
+        (operation.pieces, operation.stage) = (pieces, Stage::Moving);
+        if let Some(pair) = self.pair_mut(handle) {
+            pair.bulk.waiting.push_back(number);
+            self.move_pieces(handle);
+        }
+    }
+
+    /// Hands pieces of a pair to the card, as many as the window and the card have room for.
+    pub(super) fn move_pieces(&mut self, handle: u32) {
+        while let Some(number) = self.move_first(handle) {
+            self.advance(number);
+            // A packet may wait until the card has them.
+            if self.pair(Peer(handle)).is_ok_and(|pair| !pair.sending.outbox.is_empty()) {
+                self.dirty.insert(handle);
+            }
+        }
+    }
+
+    /// Goes on with pairs for which the card had no room.
+    pub(super) fn move_stalled(&mut self) {
+        for handle in std::mem::take(&mut self.stalled) {
+            if let Some(pair) = self.pair_mut(handle) {
+                pair.bulk.is_stalled = false;
+                self.move_pieces(handle);
+            }
+        }
+    }
+
+    /// Hands pieces of the first operation that waits to the card. Gives its number when the card
+    /// has all of them.
+    fn move_first(&mut self, handle: u32) -> Option<u64> {
+        // The last report may have come long ago.
+        let now = self.nic.tick();
+        let place = usize::try_from(handle).ok()?;
+        let Some(Slot::Used(pair)) = self.pairs.get_mut(place) else { return None };
+        if pair.apart.is_some() || pair.bulk.is_stalled {
+            return None;
+        }
+        let number = *pair.bulk.waiting.front()?;
+        let operation = self.operations.get_mut(&number);
+        // It may have ended meanwhile.
+        let Some(operation) = operation.filter(|it| it.stage == Stage::Moving) else {
+            pair.bulk.waiting.pop_front();
+            return Some(number);
+        };
+        while let Some(piece) = operation.pieces.front() {
+            let is_valid = |(target, ..): &(Target, _, _)| {
+                matches!(pair.keys.get(&target.key), Some(Known::Valid(_)))
+            };
+            if !operation.ranges.iter().all(is_valid) {
+                operation.error = Some(OperationError::InvalidKey);
+                operation.pieces.clear();
+                break;
+            }
+            if !pair.bulk.has_room(operation.charge) {
+                return None;
+            }
+            let Piece { local, spot } = *piece;
+            let begun = match operation.what {
+                What::Get => self.nic.read(pair.to, local, spot, number),
+                _ => self.nic.write(pair.to, local, spot, number),
+            };
+            match begun {
+                Ok(()) => {
+                    pair.bulk.begun(operation.charge, now);
+                    operation.moving += 1;
+                    operation.touched = true;
+                    operation.pieces.pop_front();
+                }
+                Err(Refused::Busy) => {
+                    pair.bulk.is_stalled = true;
+                    self.stalled.push_back(handle);
+                    return None;
+                }
+                Err(Refused::Failed(error)) => {
+                    operation.error = Some(error_of(&error));
+                    operation.pieces.clear();
+                }
+            }
+        }
+        pair.bulk.waiting.pop_front();
+        Some(number)
+    }
+
+    /// The card has moved a piece, or failed to.
+    pub(super) fn moved(&mut self, number: u64, error: Option<Error>) {
+        let (now, silence) = (self.seen, self.silence);
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        operation.moving = operation.moving.saturating_sub(1);
+        let (handle, charge) = (operation.peer, operation.charge);
+        if let Some(Slot::Used(pair)) =
+            usize::try_from(handle).ok().and_then(|place| self.pairs.get_mut(place))
+        {
+            pair.bulk.over(charge, now, silence);
+            // The peer, or its card, has answered.
+            if error.is_none() {
+                (pair.heard, pair.pinged) = (now, None);
+            }
+        }
+        let is_lost = error.is_some();
+        if let Some(error) = error {
+            operation.error = Some(error_of(&error));
+            operation.pieces.clear();
+        }
+        let is_write = matches!(operation.what, What::Put(_));
+        if is_lost && is_write && self.is_in_force(handle, number) {
+            self.end_if_told_of(handle, number);
+        }
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        if operation.stage != Stage::Over {
+            self.advance(number);
+        } else {
+            if operation.moving == 0 {
+                self.remove(number);
+                // A farewell may wait for it.
+                self.dirty.insert(handle);
+            }
+            self.release_keys(handle);
+        }
+        self.move_pieces_in_turn(handle);
+    }
+
+    /// Whether all keys of an operation are in force, as far as it is known.
+    fn is_in_force(&self, handle: u32, number: u64) -> bool {
+        let Ok(pair) = self.pair(Peer(handle)) else { return false };
+        self.operations.get(&number).is_some_and(|operation| {
+            operation
+                .ranges
+                .iter()
+                .all(|(target, ..)| matches!(pair.keys.get(&target.key), Some(Known::Valid(_))))
+        })
+    }
+
+    /// Hands pieces of a pair to the card, behind those of pairs that wait for its room.
+    fn move_pieces_in_turn(&mut self, handle: u32) {
+        if self.stalled.is_empty() {
+            return self.move_pieces(handle);
+        }
+        if let Some(pair) = self.pair_mut(handle)
+            && !pair.bulk.is_stalled
+            && !pair.bulk.waiting.is_empty()
+        {
+            pair.bulk.is_stalled = true;
+            self.stalled.push_back(handle);
+        }
+    }
+
+    /// Goes on with an operation whose pieces the card has got, when it has moved them.
+    fn advance(&mut self, number: u64) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        let is_moving = operation.moving > 0 || !operation.pieces.is_empty();
+        if operation.stage != Stage::Moving || is_moving {
+            return;
+        }
+        if let Some(error) = operation.error.take() {
+            return self.end(number, Err(error));
+        }
+        match operation.what {
+            What::Put(Some(_)) => self.begin_asking(number),
+            _ => self.end(number, Ok(0)),
+        }
+    }
+
+    /// Whether the card moves something from or to a peer.
+    pub(super) fn is_moving(&self, handle: u32) -> bool {
+        let moves = |operation: &Operation| operation.peer == handle && operation.moving > 0;
+        self.operations.values().any(moves)
+    }
+}
+
+/// The error of an operation that the card failed to do. The initiator has checked it, so the key
+/// is void, or the peer is gone, which is reported apart.
+fn error_of(_error: &Error) -> OperationError {
+    OperationError::InvalidKey
+}
