@@ -1,8 +1,8 @@
 //! Cases: order, fences of all peers, quiet operations, batches, cancelled operations.
 
 use weft_fabric::{
-    Access, Endpoint, LocalRange, MessageHeader, Notify, Operation, OperationError, Region, Signal,
-    SignalChange, Source, Target,
+    Access, Endpoint, Issued, LocalRange, MessageHeader, Notify, Operation, OperationError, Region,
+    Signal, SignalChange, Source, Target,
 };
 
 use crate::rig::Seen;
@@ -102,6 +102,20 @@ pub fn an_ordered_operation_takes_effect_after_all_before<B: Bench>() {
     }
 }
 
+/// Calls until there is room.
+fn is_taken<B: Bench>(
+    rig: &mut Rig<B>,
+    mut call: impl FnMut(&mut Rig<B>) -> Result<Issued, OperationError>,
+) {
+    rig.until("room", |rig| match call(rig) {
+        Err(OperationError::WouldBlock) => {
+            rig.turn();
+            false
+        }
+        other => other.map(|_| true).expect("the target is there"),
+    });
+}
+
 /// Puts of any length, signals and additions may be ordered.
 pub fn an_ordered_operation_of_any_kind_comes_after_puts<B: Bench>() {
     const BYTES: u64 = 20_000;
@@ -112,30 +126,30 @@ pub fn an_ordered_operation_of_any_kind_comes_after_puts<B: Bench>() {
         let bytes = vec![round; usize::try_from(BYTES).expect("small")];
         let first = Target::new(key, 8);
         let quiet = Operation::new(rig.context()).quiet();
-        let put = rig.endpoint(0).put(peer, Source::Bytes(&bytes), first, quiet);
-        assert!(put.is_ok(), "{put:?}");
+        is_taken(&mut rig, |rig| rig.endpoint(0).put(peer, Source::Bytes(&bytes), first, quiet));
         let ordered = Operation::new(rig.context()).ordered();
         let word = Target::new(key, 0);
         let behind = Target::new(key, 8 + BYTES);
         let change = SignalChange::Add(1);
         let signal = Signal { target: word, change };
-        let endpoint = rig.endpoint(0);
-        let called = match round % 4 {
-            0 => {
-                let source = Source::Bytes(&bytes);
-                endpoint.put_signal(peer, source, behind, signal, ordered)
+        is_taken(&mut rig, |rig| {
+            let endpoint = rig.endpoint(0);
+            match round % 4 {
+                0 => {
+                    let source = Source::Bytes(&bytes);
+                    endpoint.put_signal(peer, source, behind, signal, ordered)
+                }
+                1 => {
+                    let source = Source::Bytes(&bytes[..100]);
+                    endpoint.put_signal(peer, source, behind, signal, ordered.quiet())
+                }
+                2 => {
+                    let add = weft_fabric::Atomic::fetch_add(1);
+                    endpoint.atomic(peer, word, add, ordered)
+                }
+                _ => endpoint.put_immediate(peer, round.into(), 8, word, ordered),
             }
-            1 => {
-                let source = Source::Bytes(&bytes[..100]);
-                endpoint.put_signal(peer, source, behind, signal, ordered.quiet())
-            }
-            2 => {
-                let add = weft_fabric::Atomic::fetch_add(1);
-                endpoint.atomic(peer, word, add, ordered)
-            }
-            _ => endpoint.put_immediate(peer, round.into(), 8, word, ordered),
-        };
-        assert!(called.is_ok(), "{called:?}");
+        });
         rig.until("the word", |rig| {
             rig.turn();
             region.load(0) == Ok(round.into())

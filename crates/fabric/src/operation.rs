@@ -128,7 +128,8 @@ pub struct Operation {
     /// this endpoint polls, waits or arms.
     pub more: bool,
     /// It takes effect after all that this endpoint did to the peer before, as behind
-    /// [`crate::Endpoint::order`]. Later operations do not wait for it, nor for those before it.
+    /// [`crate::Endpoint::order`]. Later operations need not wait for it, nor for those
+    /// before it.
     pub ordered: bool,
 }
 

@@ -7,6 +7,7 @@ use crate::slots::Place;
 
 /// Completions that are read by one call.
 const BATCH: usize = 32;
+
 impl Port {
     /// Posts a buffer for receiving. It takes one message: a long one of a hostile peer fills no
     /// more than that.

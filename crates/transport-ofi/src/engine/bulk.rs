@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use weft_fabric::{Command, OperationError, Peer, Target};
+use weft_fabric::{Command, DownReason, OperationError, Peer, Target};
 use weft_libfabric::{Error, Refused, Registration, Spot};
 
 use super::operations::{Operation, Stage, What, check};
@@ -199,6 +199,9 @@ impl<N: Nic> Engine<N> {
                 Err(Refused::Failed(error)) => {
                     operation.error = Some(error_of(&error));
                     operation.pieces.clear();
+                    pair.bulk.waiting.pop_front();
+                    self.write_is_lost(handle, number);
+                    return Some(number);
                 }
             }
         }
@@ -226,9 +229,8 @@ impl<N: Nic> Engine<N> {
             operation.error = Some(error_of(&error));
             operation.pieces.clear();
         }
-        let is_write = matches!(operation.what, What::Put(_));
-        if is_lost && is_write && self.is_in_force(handle, number) {
-            self.end_if_told_of(handle, number);
+        if is_lost {
+            self.write_is_lost(handle, number);
         }
         let Some(operation) = self.operations.get_mut(&number) else { return };
         if operation.stage != Stage::Over {
@@ -244,15 +246,21 @@ impl<N: Nic> Engine<N> {
         self.move_pieces_in_turn(handle);
     }
 
-    /// Whether all keys of an operation are in force, as far as it is known.
-    fn is_in_force(&self, handle: u32, number: u64) -> bool {
-        let Ok(pair) = self.pair(Peer(handle)) else { return false };
-        self.operations.get(&number).is_some_and(|operation| {
-            operation
-                .ranges
-                .iter()
-                .all(|(target, ..)| matches!(pair.keys.get(&target.key), Some(Known::Valid(_))))
-        })
+    /// The card failed to do an operation. If that writes, and its keys are in force as far as it
+    /// is known, a connection broke. The next packet may go over a new one, and tell of bytes that
+    /// are not there: so the pair ends.
+    fn write_is_lost(&mut self, handle: u32, number: u64) {
+        let Ok(pair) = self.pair(Peer(handle)) else { return };
+        let is_in_force = |(target, ..): &(Target, _, _)| {
+            matches!(pair.keys.get(&target.key), Some(Known::Valid(_)))
+        };
+        let is_lost = self.operations.get(&number).is_some_and(|operation| {
+            let is_write = matches!(operation.what, What::Put(_));
+            is_write && operation.ranges.iter().all(is_in_force)
+        });
+        if is_lost {
+            self.orphan(handle, DownReason::Unreachable);
+        }
     }
 
     /// Hands pieces of a pair to the card, behind those of pairs that wait for its room.

@@ -187,6 +187,12 @@ impl<N: Nic> Engine<N> {
             return Err(OperationError::WouldBlock);
         }
         let range = wanted.range();
+        let mut operation = Operation::new(to.0, What::Fence, asked, reply);
+        (operation.command, operation.range) = (command, range);
+        let notifies = operation.notifies_peer();
+        if notifies {
+            self.take_notification_room(to.0)?;
+        }
         if command == Some(Command::ImmediatePut) && asked.report == Report::Errors {
             // The target finds this one. With the key known, the next ones are short puts.
             self.learn(to.0, range.0);
@@ -195,13 +201,6 @@ impl<N: Nic> Engine<N> {
             // Later operations wait, too, where it is no short put.
             self.order(to)?;
         }
-        let number = self.next_number();
-        let mut operation = Operation::new(to.0, What::Fence, asked, reply);
-        (operation.command, operation.range) = (command, range);
-        let notifies = operation.notifies_peer();
-        if notifies {
-            self.take_notification_room(to.0)?;
-        }
         if let Err(error) = self.find_memory(&mut operation, wanted) {
             self.give_back(std::mem::take(&mut operation.kept));
             if notifies && let Some(pair) = self.pair_mut(to.0) {
@@ -209,6 +208,7 @@ impl<N: Nic> Engine<N> {
             }
             return Err(OperationError::Provider { reason: error.to_string() });
         }
+        let number = self.next_number();
         if reply == Reply::Event {
             self.places += 1;
             match command {

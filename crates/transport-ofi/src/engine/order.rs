@@ -1,9 +1,9 @@
 //! Orders and fences: what waits for everything before it.
 
-use weft_fabric::{DownReason, OperationError, Peer};
+use weft_fabric::{OperationError, Peer};
 
 use super::operations::Reply;
-use super::pair::{Fence, Held, Out};
+use super::pair::{Fence, Held};
 use super::{Engine, Queued};
 use crate::nic::Nic;
 use crate::packet::Request;
@@ -93,7 +93,8 @@ impl<N: Nic> Engine<N> {
     }
 
     /// Whether a packet that leaves now comes behind the operations with lower numbers: they are
-    /// over, or the card has all bytes of them and keeps messages behind writes.
+    /// over, or the card has all bytes of them and keeps messages behind writes. Remembers up to
+    /// which number that holds.
     pub(super) fn has_left_before(&mut self, handle: u32, number: u64) -> bool {
         let Ok(pair) = self.pair(Peer(handle)) else { return false };
         let from = pair.order.left;
@@ -108,20 +109,6 @@ impl<N: Nic> Engine<N> {
             pair.order.left = from.max(waits.unwrap_or(number));
         }
         waits.is_none()
-    }
-
-    /// The card failed to write bytes of an operation, though their key is in force: a connection
-    /// broke. The next packet may go over a new one, and tell of bytes that are not there. So the
-    /// pair ends if a packet has left behind the operation, or waits to come behind it.
-    pub(super) fn end_if_told_of(&mut self, handle: u32, number: u64) {
-        let Ok(pair) = self.pair(Peer(handle)) else { return };
-        let comes_behind = |out: &Out| matches!(out, Out::Short(short) if short.is_ordered);
-        let is_told = pair.order.left > number
-            || pair.order.is_awaited()
-            || pair.sending.outbox.iter().any(comes_behind);
-        if is_told {
-            self.orphan(handle, DownReason::Unreachable);
-        }
     }
 
     /// Starts a fence of all peers.

@@ -7,7 +7,8 @@
 //!
 //! # Invariants
 //! - A short put keeps its place among messages and notifications, so it needs no order behind
-//!   them, nor they behind it.
+//!   them, nor they behind it. An ordered one waits there for the operations before it, and what
+//!   is behind it waits, too.
 //! - It holds a place among `Capabilities::operations_max` until the peer has handled it.
 
 use weft_fabric::{
