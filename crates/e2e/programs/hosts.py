@@ -615,7 +615,9 @@ def deaths(rounds):
         test = chance.choice([("latency",), ("put", "--size", "262144"), ("atomic",),
                               ("message", "--size", "50000")])
         sent = one.packets()
-        client, log = one.start(WEFT, "perf", test[0], "--to", "1", "--runs", "1000", *test[1:])
+        # It would take a minute, also on a fast machine.
+        client, log = one.start(WEFT, "perf", test[0], "--to", "1", "--runs", "1000",
+                                "--iterations", "2000", *test[1:])
         what = ["server", "daemon1", "cable", "client", "daemon2", "stop"][number % 6]
         # Before it measures it needs its daemon, for the keys of its memory; that takes a few
         # hundred packets.
