@@ -106,7 +106,7 @@ pub struct Objects {
     pub av: Handle<Av>,
     pub cq: Handle<Cq>,
     pub domain: Rc<DomainObjects>,
-    /// What a caller can sleep on.
+    /// The descriptor that a caller can sleep on.
     pub waits: Waits,
 }
 

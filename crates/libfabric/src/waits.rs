@@ -1,4 +1,4 @@
-//! What a caller sleeps on until a port may have something to tell.
+//! The descriptor that a caller sleeps on until a port may have something to tell.
 //!
 //! A completion queue has one descriptor for all of its reasons. `net` of libfabric 1.17 puts a
 //! signal of its own among them, which tells of each completion and is never taken back: from its
@@ -19,7 +19,7 @@ const REASONS_MAX: usize = 8;
 /// How long the first wait takes.
 const FIRST_WAIT_MS: i32 = 2;
 
-/// What a port lets its caller sleep on.
+/// The descriptor that a port lets its caller sleep on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waits {
     /// Nothing.

@@ -31,7 +31,7 @@ pub struct Settings {
     pub busy: u64,
     /// Writes and messages from one card to another keep their order, as over a connection.
     pub keeps_order: bool,
-    /// What is between two cards, if it is slow.
+    /// The line between two cards, if it is slow.
     pub line: Option<Line>,
 }
 
@@ -76,6 +76,8 @@ struct Net {
     random: u64,
     now: Duration,
     is_silent: bool,
+    /// The next write fails, as where a connection breaks.
+    loses_write: bool,
     cards: Vec<Card>,
     queue: BinaryHeap<Reverse<(Duration, u64)>>,
     happenings: BTreeMap<u64, Happening>,
@@ -159,6 +161,7 @@ impl SeededNet {
             random: settings.seed,
             now: Duration::ZERO,
             is_silent: false,
+            loses_write: false,
             cards: Vec::new(),
             queue: BinaryHeap::new(),
             happenings: BTreeMap::new(),
@@ -171,6 +174,11 @@ impl SeededNet {
     /// No message arrives from now on, and no write or read is over. Nobody is told.
     pub fn fall_silent(&self) {
         self.inner.lock().is_silent = true;
+    }
+
+    /// The next write that reaches its target fails, though its key is in force.
+    pub fn lose_write(&self) {
+        self.inner.lock().loses_write = true;
     }
 
     /// The time of the network.
@@ -325,11 +333,12 @@ impl Net {
     /// The target looks at the key once. The bytes move later, whatever becomes of the key: so do
     /// providers in software.
     fn reach(&mut self, access: Access) {
+        let is_lost = access.is_write && std::mem::take(&mut self.loses_write);
         let card = &self.cards[access.to];
         let found = card.registered.values().find(|range| range.key == access.spot.key);
         let allowed = found.filter(|range| {
             let Rights { read, write } = range.rights;
-            card.is_open && if access.is_write { write } else { read }
+            !is_lost && card.is_open && if access.is_write { write } else { read }
         });
         let place = usize::try_from(access.spot.address).ok();
         let place = allowed

@@ -99,7 +99,7 @@ pub struct FabricStatus {
 pub struct FabricSeedStatus {
     /// Its address.
     pub address: String,
-    /// What came of the last try.
+    /// The result of the last try.
     pub reason: String,
 }
 

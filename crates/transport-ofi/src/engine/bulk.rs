@@ -35,7 +35,7 @@ pub(super) struct Piece {
     spot: Spot,
 }
 
-/// What the card moves of one pair.
+/// The pieces of one pair that the card moves, or will.
 #[derive(Debug)]
 pub(super) struct Bulk {
     /// Operations with pieces that the card does not have.
@@ -168,10 +168,7 @@ impl<N: Nic> Engine<N> {
             return Some(number);
         };
         while let Some(piece) = operation.pieces.front() {
-            let is_valid = |(target, ..): &(Target, _, _)| {
-                matches!(pair.keys.get(&target.key), Some(Known::Valid(_)))
-            };
-            if !operation.ranges.iter().all(is_valid) {
+            if !operation.ranges.iter().all(|(target, ..)| pair.has_in_force(target.key)) {
                 operation.error = Some(OperationError::InvalidKey);
                 operation.pieces.clear();
                 break;
@@ -224,12 +221,9 @@ impl<N: Nic> Engine<N> {
                 (pair.heard, pair.pinged) = (now, None);
             }
         }
-        let is_lost = error.is_some();
         if let Some(error) = error {
             operation.error = Some(error_of(&error));
             operation.pieces.clear();
-        }
-        if is_lost {
             self.write_is_lost(handle, number);
         }
         let Some(operation) = self.operations.get_mut(&number) else { return };
@@ -251,12 +245,9 @@ impl<N: Nic> Engine<N> {
     /// are not there: so the pair ends.
     fn write_is_lost(&mut self, handle: u32, number: u64) {
         let Ok(pair) = self.pair(Peer(handle)) else { return };
-        let is_in_force = |(target, ..): &(Target, _, _)| {
-            matches!(pair.keys.get(&target.key), Some(Known::Valid(_)))
-        };
         let is_lost = self.operations.get(&number).is_some_and(|operation| {
             let is_write = matches!(operation.what, What::Put(_));
-            is_write && operation.ranges.iter().all(is_in_force)
+            is_write && operation.ranges.iter().all(|(target, ..)| pair.has_in_force(target.key))
         });
         if is_lost {
             self.orphan(handle, DownReason::Unreachable);

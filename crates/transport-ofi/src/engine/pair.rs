@@ -292,6 +292,11 @@ impl Order {
 }
 
 impl Pair {
+    /// Whether a key of the peer is in force, as far as it is known.
+    pub fn has_in_force(&self, key: RemoteKey) -> bool {
+        matches!(self.keys.get(&key), Some(Known::Valid(_)))
+    }
+
     /// Whether packets that come are kept, since no way leads to the peer.
     pub fn keeps_apart(&self) -> bool {
         self.apart.is_some() && self.life == Life::Living
