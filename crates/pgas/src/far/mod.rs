@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `entry` | the bytes of messages |
 //! | `eager` | data that wait for a collective call |
+//! | `pes` | sets of PEs |
 //! | `link`, `machine` | what goes to and comes from PEs, without input and output |
 //! | `driver` | the same over an endpoint of the fabric |
 //! | `own` | the memory of this PE, as messages change it |
@@ -27,6 +28,7 @@ pub mod fuzz;
 pub mod link;
 pub mod machine;
 pub mod own;
+mod pes;
 
 use std::sync::OnceLock;
 use std::time::Duration;
