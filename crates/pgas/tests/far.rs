@@ -31,11 +31,11 @@ const TICKETS: u64 = 0;
 const SUM: u64 = 8;
 /// Where each PE has a part of the heap of each other one: a flag, a small part and a large one.
 const PARTS: u64 = 4096;
-const PART_BYTES: u64 = 2048;
+const PART_BYTES: u64 = 4096;
 const SMALL: u64 = 8;
 const SMALL_BYTES: usize = 200;
 const LARGE: u64 = 1024;
-const LARGE_BYTES: usize = 1000;
+const LARGE_BYTES: usize = 1500;
 const HEAP_BYTES: u64 = PARTS + PES as u64 * PART_BYTES;
 /// Where a step is shown.
 const STEP: usize = 64;

@@ -15,12 +15,13 @@ use weft_fabric::{
     Operation, OperationError, Peer, RemoteKey, SendError, Source, Target,
 };
 
-use super::entry::{Breach, Entry, MESSAGE_BYTES, MESSAGE_BYTES_MAX, Place, Segment};
+use super::entry::{Breach, DATA_BYTES, Entry, MESSAGE_BYTES, MESSAGE_BYTES_MAX, Place, Segment};
 use super::link::Standing;
 use super::machine::{Answer, Goes, Machine, Memory, Refused};
 
-/// Puts of up to so many bytes go in messages.
-pub const INLINE_BYTES: usize = 128;
+/// Puts of up to so many bytes go in messages: with their entries' heads they fill one. A put of the
+/// fabric has to be asked about behind its end, which is another round trip.
+pub const INLINE_BYTES: usize = 9 * DATA_BYTES;
 /// Bytes of a put or a get of the fabric at most. Longer ones go in pieces.
 pub const PIECE_BYTES: usize = 256 << 10;
 /// Gets of the fabric at a time.

@@ -44,8 +44,8 @@ const YIELDS: u32 = 50;
 /// Looks at the card in a poll. A message is seen earlier by that, and a store of a PE of the
 /// own host later: a look takes 0.3 us.
 const LOOKS: u32 = 4;
-/// Bytes of a get that goes by questions: their answers fill a message.
-const ASKED_BYTES: usize = 9 * DATA_BYTES;
+/// Bytes of a get that goes by questions: their answers fill a message, as those of a put do.
+const ASKED_BYTES: usize = INLINE_BYTES;
 /// Longest sleep of a call before it looks by itself.
 const NAP: Duration = Duration::from_millis(1);
 
