@@ -409,6 +409,18 @@ impl<M: Memory> Machine<M> {
         self.dirty.insert(pe);
     }
 
+    /// Notes a get of a PE that lands by itself.
+    pub(super) fn gets(&mut self, pe: usize, number: u64) {
+        self.links[pe].gets.insert(number);
+        self.dirty.insert(pe);
+    }
+
+    /// It has landed.
+    pub(super) fn landed(&mut self, pe: usize, number: u64) {
+        self.links[pe].gets.remove(&number);
+        self.clean(pe);
+    }
+
     /// Notes that less may be under way to a PE.
     pub(super) fn clean(&mut self, pe: usize) {
         if !self.links[pe].is_dirty() {

@@ -35,7 +35,10 @@ use std::time::Duration;
 
 use weft_fabric::Atomic;
 
-pub use driver::{Driver, Far, INLINE_BYTES, LANDING_BYTES, News, PIECE_BYTES};
+pub use driver::{
+    Driver, Far, INLINE_BYTES, LANDING_BYTES, Lands, News, PIECE_BYTES, Regions, WORKSPACE,
+    WORKSPACE_BYTES,
+};
 pub use entry::{Place, Segment};
 
 /// The way to PEs of other hosts. Its calls wait where they have to, and end the job when a PE that
@@ -55,7 +58,8 @@ pub trait Remote: Send + Sync {
         urgent: bool,
     );
 
-    /// Gets bytes of a place. Without `waits` they may come later, up to the next quiet.
+    /// Gets bytes of a place. Without `waits` they may come later, up to the next quiet or
+    /// [`Remote::landed`].
     ///
     /// # Safety
     /// `into` must have room for the bytes, until the quiet if it does not wait.
@@ -67,6 +71,12 @@ pub trait Remote: Send + Sync {
         bytes: usize,
         waits: bool,
     );
+
+    /// Waits until all bytes have come that were asked for before.
+    fn landed(&self, call: &str);
+
+    /// Memory of [`WORKSPACE_BYTES`] for collectives. Many gets into it can be under way at a time.
+    fn workspace(&self) -> *mut u8;
 
     /// Changes a word whose former value nobody wants.
     fn change(&self, call: &str, at: (usize, Place), atomic: Atomic);

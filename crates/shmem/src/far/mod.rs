@@ -25,7 +25,10 @@ use weft_pgas::far::driver::{Quiet, Remains};
 use weft_pgas::far::entry::DATA_BYTES;
 use weft_pgas::far::machine::{Goes, Refused};
 use weft_pgas::far::own::Own;
-use weft_pgas::far::{Driver, Far, INLINE_BYTES, News, PIECE_BYTES, Place, Remote};
+use weft_pgas::far::{
+    Driver, Far, INLINE_BYTES, Lands, News, PIECE_BYTES, Place, Regions, Remote, WORKSPACE,
+    WORKSPACE_BYTES,
+};
 use weft_pgas::fault::{Fault, raise};
 use weft_pgas::space;
 use weft_sync::{AdaptiveWait, Step, contention};
@@ -64,6 +67,8 @@ struct Desk {
 /// The way to PEs of other hosts.
 pub struct Station {
     desk: Mutex<Desk>,
+    /// The address of the workspace of collectives.
+    workspace: usize,
     /// How often a thread of the program has looked.
     looks: AtomicU64,
     /// The library's thread sleeps until something comes.
@@ -90,7 +95,7 @@ pub fn station() -> Option<&'static Station> {
 pub fn begin(
     mut endpoint: Port,
     far: Vec<Option<Far>>,
-    landing: opening::PortRegion,
+    regions: Regions<opening::PortRegion>,
 ) -> Result<(), String> {
     endpoint.look_often(LOOKS);
     let system = |error: rustix::io::Errno| format!("the way to other hosts: {error}");
@@ -99,10 +104,12 @@ pub fn begin(
     // SAFETY: the space is open. Questions name memory of the program's calls, for which the
     // specification wants it to stay until the quiet.
     let own = unsafe { Own::new() };
-    let driver = Driver::new(endpoint, own, far, landing);
+    let workspace = regions.landing.base().as_ptr().wrapping_add(WORKSPACE).expose_provenance();
+    let driver = Driver::new(endpoint, own, far, regions);
     let desk = Desk { driver, scratch: Vec::with_capacity(PIECE_BYTES), lost: None };
     let station = STATION.get_or_init(|| Station {
         desk: Mutex::new(desk),
+        workspace,
         looks: AtomicU64::new(0),
         thread_sleeps: AtomicBool::new(false),
         is_called: AtomicBool::new(false),
@@ -216,7 +223,29 @@ impl Station {
     }
 
     fn wait_quiet(&self, call: &str, mut quiet: Quiet) {
-        self.until(call, |desk| Ok(desk.driver.is_over(&mut quiet).then_some(())));
+        self.until(call, |desk| Ok(desk.driver.is_over(&mut quiet)?.then_some(())));
+    }
+
+    /// Where bytes for an address land by themselves, if they do.
+    fn lands(&self, address: usize, bytes: usize) -> Option<Lands> {
+        let offset = address.wrapping_sub(self.workspace);
+        if offset < WORKSPACE_BYTES && bytes <= WORKSPACE_BYTES - offset {
+            return Some(Lands::InWorkspace(offset));
+        }
+        space::place_of_bytes(address, bytes).map(Lands::At)
+    }
+
+    /// Begins gets whose bytes land by themselves.
+    fn get_straight(&self, call: &str, (pe, place): (usize, Place), lands: Lands, bytes: usize) {
+        for done in (0..bytes).step_by(PIECE_BYTES) {
+            let (count, place) = (PIECE_BYTES.min(bytes - done), place.plus(done));
+            let lands = match lands {
+                Lands::At(place) => Lands::At(place.plus(done)),
+                Lands::InWorkspace(offset) => Lands::InWorkspace(offset + done),
+            };
+            self.until(call, |desk| desk.driver.get_straight(pe, place, count, lands).map(Some));
+        }
+        self.call_thread();
     }
 
     /// Waits until PEs of other hosts have what was said to them, for a limited time.
@@ -225,7 +254,8 @@ impl Station {
         let mut desk = self.at_desk();
         desk.driver.hurry();
         let mut quiet = desk.driver.begin_last_quiet();
-        while !desk.driver.is_over(&mut quiet) && Instant::now() < end {
+        // What was got of a PE that is gone is of no use any more.
+        while matches!(desk.driver.is_over(&mut quiet), Ok(false)) && Instant::now() < end {
             drop(desk);
             self.sleep(NAP);
             desk = self.at_desk();
@@ -324,6 +354,9 @@ impl Remote for Station {
             // SAFETY: the caller's promises.
             return unsafe { self.ask(call, (pe, place), into, bytes, waits) };
         }
+        if !waits && let Some(lands) = self.lands(into.addr(), bytes) {
+            return self.get_straight(call, (pe, place), lands, bytes);
+        }
         let mut pieces = std::collections::VecDeque::new();
         let (mut asked, mut done) = (0, 0);
         while done < bytes {
@@ -357,6 +390,15 @@ impl Remote for Station {
                 }
             });
         }
+    }
+
+    fn landed(&self, call: &str) {
+        let landing = self.at_desk().driver.begin_landing();
+        self.wait_quiet(call, landing);
+    }
+
+    fn workspace(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.workspace)
     }
 
     fn change(&self, call: &str, (pe, place): (usize, Place), atomic: Atomic) {
