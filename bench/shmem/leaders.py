@@ -7,9 +7,9 @@ namespaces with a cable (as root).
     bench/shmem/leaders.py --libraries old,new        the libweft_shmem.so in these directories
     bench/shmem/leaders.py --pes 4 --only sum,alltoall --sizes 1024,1048576
 
-The bytes of an operation are those of both directions, with all headers, less those of a run without
-trials. Some runs send a few MB more when they start: the least of the turns counts. The bytes do not
-depend on the load of the machine; the times do.
+The bytes of an operation are those of both directions, with all headers, less those of a run
+without trials. Some runs send thousands of small segments more: the least of the turns counts. The
+bytes hardly depend on the load of the machine; the times do.
 """
 
 import argparse
