@@ -121,9 +121,12 @@ pub fn begin(
 }
 
 impl Desk {
-    /// Handles what came. Gives how much that was.
-    fn look(&mut self) -> usize {
-        let came = self.driver.poll();
+    /// Handles what came. Whether anything did.
+    fn look(&mut self) -> bool {
+        let before = self.driver.endpoint().reports();
+        let events = self.driver.poll();
+        // A peer that asks whether its puts are there makes no event.
+        let came = events > 0 || self.driver.endpoint().reports() != before;
         while let Some(news) = self.driver.news() {
             self.hear(news);
         }
@@ -199,7 +202,7 @@ impl Station {
                 let came = desk.look();
                 match attempt(&mut desk) {
                     Ok(Some(result)) => return result,
-                    Ok(None) | Err(Refused::Busy) => came > 0,
+                    Ok(None) | Err(Refused::Busy) => came,
                     Err(Refused::Down { pe }) => {
                         drop(desk);
                         if control::has_ended(pe) {
@@ -470,7 +473,7 @@ impl Remote for Station {
     }
 
     fn poll(&self) -> bool {
-        self.at_desk().look() > 0
+        self.at_desk().look()
     }
 
     fn sleep(&self, at_most: Duration) {
