@@ -50,7 +50,7 @@ impl Numbers {
     fn entry<'a>(&mut self, bytes: &'a [u8]) -> Entry<'a> {
         let (place, id) = (self.place(), u32::from(self.byte() % 8));
         let bytes = &bytes[..self.below(DATA_BYTES)];
-        match self.below(10) {
+        match self.below(9) {
             0 => Entry::Put { place, bytes },
             1 => Entry::Change { place, atomic: Atomic::fetch_add(1) },
             2 => Entry::Fetch { id, place, atomic: Atomic::fetch_add(1) },
@@ -59,8 +59,7 @@ impl Numbers {
             5 => Entry::Answer { id, bytes: &bytes[..bytes.len().min(8)] },
             6 => Entry::Control { offset: id * 8, bytes },
             7 => Entry::Eager { place, bytes },
-            8 => Entry::Taken { pieces: id },
-            _ => Entry::Look,
+            _ => Entry::Taken { pieces: id },
         }
     }
 

@@ -60,6 +60,12 @@ impl<N: Nic> OfiEndpoint<N> {
         self.taken
     }
 
+    /// Sends a peer a report without meaning, if it has room: a peer whose memory the provider
+    /// serves without a report may fall asleep beside that otherwise, and each access wakes it.
+    pub fn knock(&mut self, peer: Peer) {
+        self.shared.lock().engine.knock(peer);
+    }
+
     /// How long a peer may be silent before it is reported down.
     #[must_use]
     pub fn silence(&self) -> Duration {

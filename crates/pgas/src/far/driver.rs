@@ -201,6 +201,14 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
         self.news.pop_front()
     }
 
+    /// The handle of a PE of another host if the fabric moves nothing between it and this one.
+    pub fn idle_peer(&mut self, pe: usize) -> Option<Peer> {
+        let is_of = |piece: &Landing| matches!(piece, Landing::Open { pe: of, .. } if *of == pe);
+        let link = self.machine.link(pe);
+        let moves = link.puts.is_open() || !link.gets.is_empty() || self.pieces.iter().any(is_of);
+        self.far.get(pe).copied().flatten().filter(|_| !moves).map(|far| far.peer)
+    }
+
     /// Puts bytes of up to [`PIECE_BYTES`] to a place. Unless it is `urgent`, a short put leaves
     /// with others.
     ///
@@ -303,7 +311,6 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
     /// [`Refused`].
     pub fn get(&mut self, pe: usize, place: Place, length: usize) -> Result<Piece, Refused> {
         let (far, target) = self.target(pe, place)?;
-        let was_getting = self.is_getting(pe);
         let is_free = |piece: &Landing| *piece == Landing::Free;
         let index = self.pieces.iter().position(is_free).ok_or(Refused::Busy)?;
         let offset = (index * PIECE_BYTES) as u64;
@@ -313,22 +320,7 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
             Ok(Issued::Pending) => self.pieces[index] = Landing::Open { pe, length },
             Err(error) => return Err(self.refusal(pe, error)),
         }
-        if !was_getting {
-            self.keep_looking(pe);
-        }
         Ok(Piece(index))
-    }
-
-    fn is_getting(&mut self, pe: usize) -> bool {
-        let is_of = |piece: &Landing| matches!(piece, Landing::Open { pe: of, .. } if *of == pe);
-        self.pieces.iter().any(is_of) || !self.machine.link(pe).gets.is_empty()
-    }
-
-    /// The fabric serves gets without a word to the PE, which would fall asleep in its call: each
-    /// get would wait for its wakeup then.
-    fn keep_looking(&mut self, pe: usize) {
-        self.machine.keep_looking(pe);
-        self.send(pe);
     }
 
     /// Gets up to [`PIECE_BYTES`] bytes, which land by themselves up to the next quiet.
@@ -346,7 +338,6 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
         lands: Lands,
     ) -> Result<(), Refused> {
         let (far, target) = self.target(pe, place)?;
-        let was_getting = self.is_getting(pe);
         let Regions { heap, statics, landing } = &self.regions;
         let (region, offset) = match lands {
             Lands::InWorkspace(offset) => (landing, (WORKSPACE + offset) as u64),
@@ -365,9 +356,6 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
                 self.machine.gets(pe, number);
             }
             Err(error) => return Err(self.refusal(pe, error)),
-        }
-        if !was_getting {
-            self.keep_looking(pe);
         }
         Ok(())
     }

@@ -118,9 +118,6 @@ pub enum Entry<'a> {
         /// How many.
         pieces: u32,
     },
-    /// The sender gets memory of the receiver by the fabric, which tells it nothing of that: the
-    /// receiver keeps looking.
-    Look,
 }
 
 /// A peer that broke the rules of the protocol.
@@ -213,7 +210,6 @@ impl Entry<'_> {
     const CONTROL: u8 = 7;
     const EAGER: u8 = 8;
     const TAKEN: u8 = 9;
-    const LOOK: u8 = 10;
 
     /// Bytes of the entry in a message.
     #[must_use]
@@ -225,7 +221,7 @@ impl Entry<'_> {
                 Self::Change { atomic, .. } => 8 * operands(atomic.operation),
                 Self::Fetch { atomic, .. } => 4 + 8 * operands(atomic.operation),
                 Self::Read { .. } => 4,
-                Self::Confirm { .. } | Self::Taken { .. } | Self::Look => 0,
+                Self::Confirm { .. } | Self::Taken { .. } => 0,
             }
     }
 
@@ -277,7 +273,6 @@ impl Entry<'_> {
                 to.extend_from_slice(bytes);
             }
             Self::Taken { pieces } => word(head(Self::TAKEN, u64::from(*pieces), 0)),
-            Self::Look => word(head(Self::LOOK, 0, 0)),
         }
     }
 }
@@ -358,7 +353,6 @@ impl<'a> Entries<'a> {
             Entry::CONTROL => Entry::Control { offset: narrow()?, bytes: self.take(length)? },
             Entry::EAGER => Entry::Eager { place, bytes: self.take(length)? },
             Entry::TAKEN => Entry::Taken { pieces: narrow()? },
-            Entry::LOOK => Entry::Look,
             kind => return Err(Breach::Kind(kind)),
         })
     }
@@ -428,7 +422,6 @@ mod tests {
                 Entry::Control { offset: id, bytes },
                 Entry::Eager { place, bytes },
                 Entry::Taken { pieces: id },
-                Entry::Look,
             ];
             let mut message = Vec::new();
             for entry in &all {

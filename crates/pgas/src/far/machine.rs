@@ -218,15 +218,6 @@ impl<M: Memory> Machine<M> {
         self.note(pe);
     }
 
-    /// Has a PE go on looking, as gets of its memory are under way.
-    pub fn keep_looking(&mut self, pe: usize) {
-        if let Ok(link) = self.up(pe) {
-            link.push(&Entry::Look);
-            link.hurry();
-            self.note(pe);
-        }
-    }
-
     /// Sends data ahead for a collective call of a PE with its flags at a place.
     ///
     /// # Errors
@@ -494,8 +485,6 @@ impl<M: Memory> Machine<M> {
             Entry::Control { offset, bytes } => self.memory.show(from, offset as usize, bytes),
             Entry::Eager { place, bytes } => self.links[from].eager.came(place, bytes),
             Entry::Taken { pieces } => self.links[from].eager.taken(pieces as usize),
-            // That it came is all.
-            Entry::Look => Ok(()),
         }
     }
 

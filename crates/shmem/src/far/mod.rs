@@ -136,6 +136,14 @@ impl Desk {
         came
     }
 
+    /// Has a PE that waits in a call go on looking, as the fabric begins to move its memory. Where
+    /// the provider does that without a report, such a PE fell asleep, and each access woke it.
+    fn knock(&mut self, pe: usize) {
+        if let Some(peer) = self.driver.idle_peer(pe) {
+            self.driver.endpoint().knock(peer);
+        }
+    }
+
     /// A PE is not reached. The launcher may know more, and is given time to say it.
     fn lose(&mut self, pe: usize, reason: String) {
         self.lost.get_or_insert((pe, reason, Instant::now()));
@@ -240,6 +248,7 @@ impl Station {
 
     /// Begins gets whose bytes land by themselves.
     fn get_straight(&self, call: &str, (pe, place): (usize, Place), lands: Lands, bytes: usize) {
+        self.at_desk().knock(pe);
         for done in (0..bytes).step_by(PIECE_BYTES) {
             let (count, place) = (PIECE_BYTES.min(bytes - done), place.plus(done));
             let lands = match lands {
@@ -323,6 +332,9 @@ impl Remote for Station {
         bytes: usize,
         urgent: bool,
     ) {
+        if bytes > INLINE_BYTES {
+            self.at_desk().knock(pe);
+        }
         let mut done = 0;
         while done < bytes {
             let count = if bytes <= INLINE_BYTES { bytes } else { PIECE_BYTES.min(bytes - done) };
@@ -353,13 +365,18 @@ impl Remote for Station {
         bytes: usize,
         waits: bool,
     ) {
+        // Those that nobody waits for come by themselves where that takes no more than a question.
+        if !waits
+            && bytes > DATA_BYTES
+            && let Some(lands) = self.lands(into.addr(), bytes)
+        {
+            return self.get_straight(call, (pe, place), lands, bytes);
+        }
         if bytes <= ASKED_BYTES {
             // SAFETY: the caller's promises.
             return unsafe { self.ask(call, (pe, place), into, bytes, waits) };
         }
-        if !waits && let Some(lands) = self.lands(into.addr(), bytes) {
-            return self.get_straight(call, (pe, place), lands, bytes);
-        }
+        self.at_desk().knock(pe);
         let mut pieces = std::collections::VecDeque::new();
         let (mut asked, mut done) = (0, 0);
         while done < bytes {

@@ -26,7 +26,7 @@ use crate::card::NoCard;
 pub type PortRegion = OfiRegion;
 
 /// The first word of a card.
-const FORM: &str = "weft-shmem-far-3";
+const FORM: &str = "weft-shmem-far-2";
 /// How long daemons have to tell each other of new endpoints.
 const FOUND_WITHIN: Duration = Duration::from_secs(10);
 /// How soon an endpoint that is not known yet is asked for again.
@@ -183,10 +183,10 @@ mod tests {
             assert_eq!(card.to_string().parse(), Ok(card));
         }
         for text in [
-            "weft-shmem-far-3;4294967295;1;2;3",
-            "weft-shmem-far-3;1;65535;2;3",
-            "weft-shmem-far-3;1;2;3",
-            "weft-shmem-far-3;1;2;x;-",
+            "weft-shmem-far-2;4294967295;1;2;3",
+            "weft-shmem-far-2;1;65535;2;3",
+            "weft-shmem-far-2;1;2;3",
+            "weft-shmem-far-2;1;2;x;-",
             "weft-shmem-1;1;2;3;4",
         ] {
             assert!(text.parse::<FarCard>().is_err(), "{text}");

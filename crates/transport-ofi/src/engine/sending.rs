@@ -262,6 +262,17 @@ impl<N: Nic> Engine<N> {
         Some(sent)
     }
 
+    /// See [`OfiEndpoint::knock`](crate::OfiEndpoint::knock).
+    pub(crate) fn knock(&mut self, peer: Peer) {
+        let Some(pair) = self.pair_mut(peer.0).filter(|pair| pair.is_clear()) else { return };
+        pair.sending.room -= 1;
+        if !self.transmitted(peer.0, Body::Credit(true))
+            && let Some(pair) = self.pair_mut(peer.0)
+        {
+            pair.sending.room += 1;
+        }
+    }
+
     /// Ends a pair because of what the peer sent, or because something of it is missing.
     pub(super) fn expel(&mut self, handle: u32, reason: DownReason) {
         let _ = self.transmit(handle, Body::Farewell(reason));
