@@ -110,14 +110,23 @@ class Hosts:
         inner = ENTER.format(name=name, directory=self.directory / name, command=command)
         return f"nsenter -t {self.pids[host]} -n unshare --mount --uts sh -c '{inner}' sh"
 
-    def own(self, peer: peers.Peer) -> peers.Peer:
-        """weft with one PE on each host."""
+    def sent(self) -> int:
+        """Bytes that the hosts have sent to each other."""
+        total = 0
+        for pid in self.pids:
+            lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()
+            cable = next(line for line in lines if line.strip().startswith("cable:"))
+            total += int(cable.split(":")[1].split()[8])
+        return total
+
+    def own(self, peer: peers.Peer, pes: int = 1) -> peers.Peer:
+        """weft with so many PEs on each host."""
         cases = "".join(f"{name}) pid={self.pids[host]} socket={self._socket(name)} ;;\n"
                         for host, name in enumerate(NAMES))
         ssh = self._script("ssh", f"host=$1; shift\ncase $host in\n{cases}esac\n"
                            "export WEFT_FABRIC_HOST=$host WEFT_DAEMON_SOCKET=$socket\n"
                            'exec nsenter -t $pid -n sh -c "$*"\n')
-        words = ["-hosts", ",".join(NAMES), "-launcher-exec", ssh]
+        words = ["-hosts", ",".join(f"{name}:{pes}" for name in NAMES), "-launcher-exec", ssh]
         return peers.Peer("weft", peer.compiler, peer.compiler_cxx, [*peer.launcher, *words])
 
     def open_mpi(self, peer: peers.Peer) -> peers.Peer:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from measure import Missing  # noqa: E402
 # A program that runs longer hangs, and so does a compiler.
 SECONDS_MAX = 120
 BUILD_SECONDS_MAX = 900
+# A launcher that is told to end has this long for it.
+END_SECONDS_MAX = 5
 # Settings for Open MPI's oshmem: without the first its programs crash in finalize in Debian's build,
 # without the others it refuses to run as root, and more processes than processors.
 OPEN_MPI = ["--mca", "osc", "^rdma", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
@@ -46,8 +49,26 @@ class Peer:
     def call(self, command: list, seconds: float = SECONDS_MAX, **options):
         environment = {**os.environ, **self.environment}
         pipe = subprocess.PIPE
-        return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe,
-                              stderr=pipe, text=True, errors="replace", timeout=seconds, **options)
+        # A session of its own, so that what a launcher leaves behind can be ended with it.
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe,
+                                   stderr=pipe, text=True, errors="replace",
+                                   start_new_session=True, **options)
+        try:
+            stdout, stderr = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            end(process)
+            raise
+        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def end(process: subprocess.Popen) -> None:
+    """Ends a launcher that hangs: first by the signal that it passes on to its processes."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.communicate(timeout=END_SECONDS_MAX)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
 
 
 def weft(given) -> Peer:
@@ -68,6 +89,7 @@ def open_mpi() -> Peer:
 
 def installed(directory: Path) -> Peer:
     """An OpenSHMEM whose wrappers and launcher lie in a directory."""
+    directory = directory.resolve()
     programs = [directory / "bin" / name for name in ("oshcc", "oshc++", "oshrun")]
     for program in programs:
         if not program.is_file():

@@ -4,28 +4,29 @@ its own, in turns, medians, and the ratio in the same run.
 
     bench/shmem/run.py --peers          installs Open MPI, compiles measure.c with both, compares
     bench/shmem/run.py --only put,cas   these tests alone
-    bench/shmem/run.py --figures DIR    the tables and plots of the thesis' figures 2.11 to 2.17
     bench/shmem/run.py --hosts          a PE in each of two network namespaces with a cable, over
                                         TCP: weft by libfabric's, Open MPI by UCX's (as root)
+    bench/shmem/run.py --figures DIR    tables and plots of figures 2.11 to 2.17 of report 000, on
+                                        one host; with --hosts, between the namespaces as well
 
-The figures of the thesis are of two machines with Ethernet and InfiniBand. These are of one host:
-its "local" curves. A bar is the ratio that weft promises; see SPECIFICATION.md.
+With --only, those figures alone that a test of get, get_nbi, put, put_nbi, cas, fetch_add or add
+is for. A bar is the ratio that weft promises; see SPECIFICATION.md.
 """
 
 import argparse
+import contextlib
 import json
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 
+import figures
 import hosts
 import peers
-import plot
 from measure import Missing
 
 SOURCE = Path(__file__).with_name("measure.c")
-SIZES = [1 << power for power in range(3, 21)]
 TURNS = 3
 # Test, sizes in bytes, and the bars: the ratio to Open MPI that weft promises at a size.
 TESTS = [
@@ -65,32 +66,6 @@ FAR_TRIALS = 60
 FAR_TRIALS_LONG = 5
 # Exit code of measure.c for a test that this implementation has not.
 CODE_NO_TEST = 4
-
-
-class Figure:
-    """One of the figures: a test by size, as time or as throughput."""
-
-    def __init__(self, number: str, title: str, tests: list, sizes: list, is_throughput: bool):
-        self.number, self.title, self.tests = number, title, tests
-        self.sizes, self.is_throughput = sizes, is_throughput
-
-    @property
-    def unit(self) -> str:
-        return "Gbit/s" if self.is_throughput else "ns"
-
-    def value(self, nanoseconds: float, size: int) -> float:
-        return size * 8 / nanoseconds if self.is_throughput else nanoseconds
-
-
-FIGURES = [
-    Figure("2.11", "GET latency", ["get"], SIZES, False),
-    Figure("2.12", "GET throughput", ["get_nbi"], SIZES, True),
-    Figure("2.13", "PUT latency", ["put"], SIZES, False),
-    Figure("2.14", "PUT throughput", ["put_nbi"], SIZES, True),
-    Figure("2.15", "compare and swap", ["cas_self", "cas"], [8], False),
-    Figure("2.16", "fetch and add", ["fetch_add_self", "fetch_add"], [8], False),
-    Figure("2.17", "add", ["add_self", "add"], [8], False),
-]
 
 
 def once(peer: peers.Peer, program: Path, test: str, size: int, more=()):
@@ -160,25 +135,16 @@ def compare(compared: list, programs: dict, only: list, count: int, tests=None) 
     return rows
 
 
-def figures(compared: list, programs: dict, directory: Path, count: int) -> None:
-    """Writes the tables and plots of the figures."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for figure in FIGURES:
-        print(f"\nFigure {figure.number}: {figure.title}, {figure.unit}")
-        print(row(["", "bytes", *(peer.name for peer in compared)]))
-        series = {}
-        for test in figure.tests:
-            for size in figure.sizes:
-                medians = turns(compared, programs, test, size, count)
-                values = {name: figure.value(ns, size) for name, ns in medians.items()}
-                cells = [shown(values.get(peer.name)) for peer in compared]
-                print(row([test, str(size), *cells]), flush=True)
-                for name, value in values.items():
-                    series.setdefault(name, []).append((size, value))
-        if len(figure.sizes) > 1:
-            path = directory / f"figure-{figure.number}.svg"
-            plot.lines(path, f"{figure.title}, one host", figure.unit, series)
-            print(f"written: {path}")
+def places(compared: list, far: list, programs: dict, count: int) -> list:
+    """One host, and the two namespaces if there are any."""
+    def near_of(test: str, size: int) -> dict:
+        return turns(compared, programs, test, size, count)
+
+    def far_of(test: str, size: int) -> dict:
+        return turns(far, programs, test, size, count, far_trials(size))
+
+    found = [figures.Place("one host", compared, near_of)]
+    return [*found, figures.Place("two namespaces", far, far_of)] if far else found
 
 
 def main() -> int:
@@ -210,20 +176,21 @@ def main() -> int:
             for peer in compared:
                 programs[peer.name] = Path(directory) / peer.name.replace(" ", "").lower()
                 peer.build([SOURCE], programs[peer.name], ["-O2", "-Wno-deprecated-declarations"])
-            if arguments.hosts:
-                own = next((peer for peer in compared if peer.name == "weft"), None)
-                with hosts.Hosts(own and own.launcher[0]) as far:
-                    by_name = {"weft": far.own, "Open MPI": far.open_mpi}
-                    compared = [by_name[peer.name](peer) for peer in compared]
-                    rows = compare(compared, programs, only, arguments.turns, FAR_TESTS)
-                if arguments.json:
-                    print(json.dumps(rows, indent=2))
-            elif arguments.figures:
-                figures(compared, programs, arguments.figures, arguments.turns)
-            else:
-                rows = compare(compared, programs, only, arguments.turns)
-                if arguments.json:
-                    print(json.dumps(rows, indent=2))
+            far = []
+            with contextlib.ExitStack() as stack:
+                if arguments.hosts:
+                    own = next((peer for peer in compared if peer.name == "weft"), None)
+                    pair = stack.enter_context(hosts.Hosts(own and own.launcher[0]))
+                    by_name = {"weft": pair.own, "Open MPI": pair.open_mpi}
+                    far = [by_name[peer.name](peer) for peer in compared]
+                if arguments.figures:
+                    where = places(compared, far, programs, arguments.turns)
+                    figures.draw(where, arguments.figures, only)
+                    return 0
+                tests = FAR_TESTS if far else None
+                rows = compare(far or compared, programs, only, arguments.turns, tests)
+            if arguments.json:
+                print(json.dumps(rows, indent=2))
     except (Missing, RuntimeError) as error:
         print(f"run.py: {error}", file=sys.stderr)
         return 1

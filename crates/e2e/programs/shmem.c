@@ -171,6 +171,23 @@ static void sizes(void) {
     shmem_barrier_all();
   }
   shmem_putmem(NULL, NULL, 0, next);
+  /* Several that need not wait, to a variable, the heap and memory that is not symmetric. */
+  for (size_t bytes = 100; bytes <= most / 4; bytes = bytes * 7 + 1) {
+    unsigned char *heap = there + most / 2, *variable = (unsigned char *)large;
+    for (size_t i = 0; i < 2 * bytes; i++) there[i] = (unsigned char)(i * 5 + (size_t)me + 1);
+    shmem_barrier_all();
+    shmem_getmem_nbi(here, there, bytes, next);
+    shmem_getmem_nbi(heap, there, bytes, next);
+    shmem_getmem_nbi(heap + bytes, there + bytes, bytes, next);
+    shmem_getmem_nbi(variable, there, 2 * bytes, next);
+    shmem_quiet();
+    for (size_t i = 0; i < 2 * bytes; i++) {
+      unsigned char expected = (unsigned char)(i * 5 + (size_t)next + 1);
+      EXPECT((i >= bytes || here[i] == expected) && heap[i] == expected);
+      EXPECT(variable[i] == expected);
+    }
+    shmem_barrier_all();
+  }
   free(here);
   shmem_free(there);
 }
@@ -217,6 +234,81 @@ static void reductions(void) {
   free(expected);
   shmem_free(dest);
   shmem_free(source);
+}
+
+/* Long collectives of a team, one behind the other, each of which gets new data at once. */
+#define LONG_ELEMENTS 20000
+static long *long_source, *long_dest;
+static long long_value(long turn, int member, size_t i) {
+  return turn * 7919 + member * 104729 + (long)i;
+}
+static void fill(long turn, int member, size_t length) {
+  for (size_t i = 0; i < length; i++) long_source[i] = long_value(turn, member, i);
+}
+static void collectives_of(shmem_team_t team, size_t length) {
+  int number = shmem_team_my_pe(team), size = shmem_team_n_pes(team);
+  size_t count = (size_t)size;
+  for (long turn = 0; turn < 6; turn++) {
+    int root = (int)turn % size;
+    fill(turn, number, length);
+    EXPECT(shmem_long_broadcast(team, long_dest, long_source, length, root) == 0);
+    for (size_t i = 0; i < length; i++) EXPECT(long_dest[i] == long_value(turn, root, i));
+    long *to = turn % 2 ? long_source : long_dest;
+    fill(turn, number, length);
+    EXPECT(shmem_long_sum_reduce(team, to, long_source, length) == 0);
+    for (size_t i = 0; i < length; i++) {
+      long sum = 0;
+      for (int p = 0; p < size; p++) sum += long_value(turn, p, i);
+      EXPECT(to[i] == sum);
+    }
+    fill(turn, -number, length);
+    EXPECT(shmem_long_max_reduce(team, to, long_source, length) == 0);
+    for (size_t i = 0; i < length; i++) EXPECT(to[i] == long_value(turn, 0, i));
+    fill(turn, number, length);
+    EXPECT(shmem_long_fcollect(team, long_dest, long_source, length) == 0);
+    for (size_t i = 0; i < count * length; i++)
+      EXPECT(long_dest[i] == long_value(turn, (int)(i / length), i % length));
+    fill(turn + 1, number, length);
+    size_t own = number % 3 ? length / (size_t)number : 0, first = 0;
+    EXPECT(shmem_long_collect(team, long_dest, long_source, own) == 0);
+    for (int p = 0; p < size; p++) {
+      size_t theirs = p % 3 ? length / (size_t)p : 0;
+      for (size_t i = 0; i < theirs; i++)
+        EXPECT(long_dest[first + i] == long_value(turn + 1, p, i));
+      first += theirs;
+    }
+    fill(turn, number, count * length);
+    EXPECT(shmem_long_alltoall(team, long_dest, long_source, length) == 0);
+    for (size_t i = 0; i < count * length; i++) {
+      size_t sent = (size_t)number * length + i % length;
+      EXPECT(long_dest[i] == long_value(turn, (int)(i / length), sent));
+    }
+    if (length > 300) continue;
+    fill(turn, number, 3 * count * length);
+    EXPECT(shmem_long_alltoalls(team, long_dest, long_source, 2, 3, length) == 0);
+    for (size_t i = 0; i < count * length; i++) {
+      size_t sent = 3 * ((size_t)number * length + i % length);
+      EXPECT(long_dest[2 * i] == long_value(turn, (int)(i / length), sent));
+    }
+  }
+}
+
+static void long_collectives(void) {
+  static const size_t lengths[] = {64, 65, 126, 127, 300, 5000, LONG_ELEMENTS};
+  size_t bytes = (size_t)n * LONG_ELEMENTS * sizeof(long);
+  long_source = shmem_malloc(bytes), long_dest = shmem_malloc(bytes);
+  shmem_team_t odd, back;
+  shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 2, (n + 1) / 2, NULL, 0, &odd);
+  shmem_team_split_strided(SHMEM_TEAM_WORLD, n - 1, -1, n, NULL, 0, &back);
+  for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+    collectives_of(SHMEM_TEAM_WORLD, lengths[k]);
+    if (odd != SHMEM_TEAM_INVALID) collectives_of(odd, lengths[k]);
+    collectives_of(back, lengths[k]);
+  }
+  shmem_team_destroy(odd);
+  shmem_team_destroy(back);
+  shmem_free(long_dest);
+  shmem_free(long_source);
 }
 
 /* Collectives of active sets (deprecated): all PEs, and every second one, one call behind the other
@@ -536,6 +628,7 @@ int main(int count, char **arguments) {
       {"statics", statics}, {"races", races},     {"order", order},     {"sizes", sizes},
       {"reductions", reductions}, {"sets", sets}, {"teams", teams}, {"threads", threads}, {"heap", heap},
       {"locks", locks},     {"again", again},     {"few_races", few_races},
+      {"long_collectives", long_collectives},
   };
   if (!strcmp(mode, "early")) shmem_long_p((long *)modes, 1, 0);
   if (!strcmp(mode, "exit")) {

@@ -40,7 +40,7 @@ const BOTH: Rights = Rights { read: true, write: true };
 type Run = fn(&str) -> Outcome;
 
 fn main() -> ExitCode {
-    let all: [(&str, Run); 19] = [
+    let all: [(&str, Run); 20] = [
         ("messages_arrive_in_order", messages_arrive_in_order),
         ("writes_and_reads_arrive_whole", writes_and_reads_arrive_whole),
         ("rights_are_kept", rights_are_kept),
@@ -63,6 +63,7 @@ fn main() -> ExitCode {
             no_messages_are_taken_for_a_port_that_has_ended,
         ),
         ("the_end_of_a_port_is_told", the_end_of_a_port_is_told),
+        ("some_keep_messages_behind_writes", some_keep_messages_behind_writes),
     ];
     let mut cases = Vec::new();
     for (name, run) in all {
@@ -599,6 +600,13 @@ fn a_peer_is_removed_amid_operations(provider: &str) -> Outcome {
     pair.until("the messages", |pair| pair.told[1].messages.len() == 5);
     assert!(content(&target) == content(&local) && pair.told[0].failed.is_empty());
     pair.until("the end of the messages", |pair| pair.ports[0].pending() == 0);
+    Ok(())
+}
+
+/// Streams need it: without it each message waits for the writes before it.
+fn some_keep_messages_behind_writes(provider: &str) -> Outcome {
+    let is_kept = matches!(provider, "net" | "tcp;ofi_rxm" | "verbs;ofi_rxm");
+    assert_eq!(offer(provider)?.keeps_messages_behind_writes(), is_kept);
     Ok(())
 }
 

@@ -15,12 +15,13 @@ use weft_shmem_api::programs::{self, Naming};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The rules that `programs/shmem.c` checks.
-const RULES: [&str; 12] = [
+const RULES: [&str; 13] = [
     "statics",
     "races",
     "order",
     "sizes",
     "reductions",
+    "long_collectives",
     "sets",
     "teams",
     "threads",

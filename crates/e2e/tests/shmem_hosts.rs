@@ -19,12 +19,13 @@ use weft_shmem_api::programs::{self, Naming};
 const LIMIT: Duration = Duration::from_secs(80);
 
 /// The rules that one job goes through.
-const RULES: [&str; 10] = [
+const RULES: [&str; 11] = [
     "statics",
     "few_races",
     "order",
     "sizes",
     "reductions",
+    "long_collectives",
     "sets",
     "teams",
     "threads",
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     suite::main(cases![
         every_function_with_every_type_reaches_another_host,
         the_rules_hold_on_4_pes_of_2_hosts,
+        collectives_are_right_on_hosts_of_unequal_sizes,
         starts_and_ends_nest_across_hosts,
         a_pe_that_is_killed_ends_the_job_on_both_hosts,
         statuses_are_those_of_the_first_that_failed,
@@ -92,8 +94,12 @@ impl Job {
 
     /// The launcher with PEs on both hosts.
     fn oshrun(&self, pes: usize, program: &Path, arguments: &[&str]) -> Command {
-        let pes = pes.to_string();
-        let words = ["oshrun", "-np", &pes, "-hosts", "one:2,two:2", "-launcher-exec"];
+        self.oshrun_on("one:2,two:2", pes, program, arguments)
+    }
+
+    fn oshrun_on(&self, hosts: &str, pes: usize, program: &Path, words: &[&str]) -> Command {
+        let (pes, arguments) = (pes.to_string(), words);
+        let words = ["oshrun", "-np", &pes, "-hosts", hosts, "-launcher-exec"];
         let mut command = self.node.weft(words);
         command.arg(&self.ssh).arg(program).args(arguments);
         command
@@ -139,6 +145,20 @@ fn the_rules_hold_on_4_pes_of_2_hosts() -> Outcome {
     for rule in RULES {
         let said = format!("{rule} is right on 4 PEs");
         assert!(ended.stdout.contains(&said), "{said}: {}", ended.report());
+    }
+    Ok(())
+}
+
+fn collectives_are_right_on_hosts_of_unequal_sizes() -> Outcome {
+    let job = Job::new()?;
+    let program = job.rules();
+    let rules = ["reductions", "long_collectives", "sets"];
+    for (hosts, pes) in [("one:1,two:1", 2), ("one:4,two:1", 5), ("one:1,two:2", 6)] {
+        let ended = job.ended(job.oshrun_on(hosts, pes, &program, &rules)).success();
+        for rule in rules {
+            let said = format!("{rule} is right on {pes} PEs");
+            assert!(ended.stdout.contains(&said), "{said}: {}", ended.report());
+        }
     }
     Ok(())
 }

@@ -7,6 +7,10 @@ use crate::abi::{self, DomainAttr, EpAttr, Info, RxAttr, TxAttr, flags, mode, mr
 use crate::error::Error;
 use crate::library::Library;
 
+/// Providers whose messages arrive when the bytes of the writes before them are there: they were
+/// looked at. `sockets` may lose a write without a word when a connection breaks.
+const KEEP_MESSAGES_BEHIND_WRITES: [&str; 3] = ["net", "tcp;ofi_rxm", "verbs;ofi_rxm"];
+
 /// Which offers are wanted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
@@ -66,6 +70,27 @@ impl Library {
         wanted: &Wanted,
         port: Option<u16>,
     ) -> Result<Vec<Offer>, Error> {
+        let mut offers = Vec::new();
+        if wanted
+            .provider
+            .as_deref()
+            .is_some_and(|name| KEEP_MESSAGES_BEHIND_WRITES.contains(&name))
+        {
+            offers = self.offers_with(wanted, port, order::SAS | order::SAW)?;
+        }
+        if offers.is_empty() {
+            offers = self.offers_with(wanted, port, order::SAS)?;
+        }
+        Ok(offers)
+    }
+
+    /// The same, in this order.
+    fn offers_with(
+        &'static self,
+        wanted: &Wanted,
+        port: Option<u16>,
+        order: u64,
+    ) -> Result<Vec<Offer>, Error> {
         let hints = Offer { library: self, info: self.empty_info() };
         if hints.info.is_null() {
             return Err(self.error("fi_dupinfo", -libc::ENOMEM));
@@ -83,8 +108,8 @@ impl Library {
             info.caps = flags::MSG | flags::RMA;
             info.mode = mode::CONTEXT | mode::CONTEXT2;
             (*info.ep).kind = abi::EP_RDM;
-            (*info.tx).msg_order = order::SAS;
-            (*info.rx).msg_order = order::SAS;
+            (*info.tx).msg_order = order;
+            (*info.rx).msg_order = order;
             let domain = &mut *info.domain;
             domain.mr_mode = mr_mode::LOCAL
                 | mr_mode::VIRT_ADDR
@@ -221,69 +246,13 @@ impl Offer {
     }
 
     /// Whether a message to a peer arrives when the bytes of all writes are there that were begun
-    /// before it. FI_ORDER_SAW says that the target handles them in this order, and not when bytes
+    /// before it. `FI_ORDER_SAW` says that the target handles them in this order, and not when bytes
     /// are visible: they are with the providers that were looked at, which have one stream or queue
-    /// for both.
+    /// for both. Such a provider is asked for it when it is wanted by its name.
     #[must_use]
     pub fn keeps_messages_behind_writes(&self) -> bool {
-        /// `sockets` may lose a write without a word when a connection breaks.
-        const LOOKED_AT: [&str; 3] = ["net", "tcp;ofi_rxm", "verbs;ofi_rxm"];
         let is_kept = self.tx().msg_order & self.rx().msg_order & order::SAW != 0;
-        is_kept && LOOKED_AT.contains(&self.provider().as_str())
-    }
-
-    /// The same offer with messages behind writes, where the provider has that.
-    #[must_use]
-    pub(crate) fn with_messages_behind_writes(self) -> Self {
-        // SAFETY: the offer is one of the library's.
-        let copy = unsafe { self.library.duplicate(self.info) };
-        if copy.is_null() {
-            return self;
-        }
-        let wanted = Self { library: self.library, info: copy };
-        // SAFETY: `wanted` owns the copy, and every offer has all attributes.
-        unsafe {
-            (*(*wanted.info).tx).msg_order |= order::SAW;
-            (*(*wanted.info).rx).msg_order |= order::SAW;
-        }
-        // The names and addresses of the offer are in the hints.
-        // SAFETY: the hints are one of the library's, and so are their pointers.
-        let Ok(list) = (unsafe { self.library.get_info(None, None, 0, wanted.info) }) else {
-            return self;
-        };
-        if list.is_null() {
-            return self;
-        }
-        // SAFETY: the first of the list, which is freed here; the copy does not refer to it.
-        let first = unsafe {
-            let first = self.library.duplicate(list);
-            self.library.free(list);
-            first
-        };
-        if first.is_null() {
-            return self;
-        }
-        let found = Self { library: self.library, info: first };
-        let is_it = found.has_all_attributes()
-            && found.provider() == self.provider()
-            && found.fabric() == self.fabric()
-            && found.domain() == self.domain()
-            && found.source() == self.source();
-        if !is_it || !found.keeps_messages_behind_writes() {
-            return self;
-        }
-        found.forget_objects();
-        found
-    }
-
-    /// The bytes of the address that its endpoints get.
-    fn source(&self) -> &[u8] {
-        let Info { source, source_length, .. } = self.head();
-        if source.is_null() {
-            return &[];
-        }
-        // SAFETY: the library keeps so many bytes there, as long as the offer is.
-        unsafe { std::slice::from_raw_parts(source.cast(), *source_length) }
+        is_kept && KEEP_MESSAGES_BEHIND_WRITES.contains(&self.provider().as_str())
     }
 
     /// The mover of the data.

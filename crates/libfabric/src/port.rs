@@ -218,7 +218,6 @@ impl Port {
     /// [`Error`]. For messages that are longer than the provider's operations, or more of them than
     /// there are addresses for, [`Error::Call`] (EINVAL).
     pub fn open(offer: Offer, options: PortOptions) -> Result<Self, Error> {
-        let offer = offer.with_messages_behind_writes();
         let library = offer.library();
         // As many as can come before the program polls again: what finds no entry is lost with
         // some providers (libfabric's sockets).

@@ -7,7 +7,8 @@
 //!
 //! On several hosts the first PE of each leads: the PEs of a host meet there, and the leaders meet
 //! by messages that name `pSync` ([`crate::far::eager`]). Short data go with such messages, so
-//! their collectives need no meeting: each PE of another host gets them before it asks.
+//! their collectives need no meeting: each PE of another host gets them before it asks. Longer data
+//! go as those of teams do.
 
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{
@@ -17,8 +18,9 @@ use std::sync::atomic::{
 
 use weft_fabric::AtomicOperation;
 
+use crate::collective::plan::Across;
 use crate::collective::{
-    Data, FLAT_MAX, STAGE_BYTES, combine_first, combine_slices, combine_slices_across, pull, steps,
+    FLAT_MAX, Group, Memory, STAGE_BYTES, Step, combine_first, combine_slices, copy_strided, steps,
 };
 use crate::control;
 use crate::far::{self, calls};
@@ -27,7 +29,7 @@ use crate::number::Combine;
 use crate::order;
 use crate::rma::copy;
 use crate::space::{self, Reach};
-use crate::team::{Across, Members};
+use crate::team::Members;
 use crate::waiting;
 
 const ARRIVED: usize = 0;
@@ -61,7 +63,7 @@ impl<'a> Set<'a> {
         };
         let Some(members) = world.part(start, stride, size) else { fault("leaves the job") };
         let Some(me) = members.number(space::me()) else { fault("is without the calling PE") };
-        let across = if space::has_far() { Across::of(&members) } else { None };
+        let across = if space::has_far() { members.across() } else { None };
         Self { call, members, me, flags, across }
     }
 
@@ -152,8 +154,8 @@ impl<'a> Set<'a> {
 
     /// The members of this host meet. Their leader does something meanwhile, when all are here.
     fn meet_led(&self, across: &Across, leads: impl FnOnce()) {
-        let near = || across.near.iter().copied();
-        self.meet_near(across.leaders[across.own], near, leads);
+        let near = || across.near().iter().copied();
+        self.meet_near(across.leader(), near, leads);
     }
 
     fn meet_near<N: Iterator<Item = usize>>(
@@ -183,15 +185,15 @@ impl<'a> Set<'a> {
 
     /// The leaders meet: each says to all that it is here, or to the first one where they are many.
     fn meet_leaders(&self, across: &Across) {
-        let leaders = across.leaders.as_slice();
-        let others = || leaders.iter().copied().filter(|leader| *leader != self.me);
-        let (first, rest) = (leaders[0], &leaders[1..]);
-        if leaders.len() <= FLAT_MAX {
+        let leaders = across.leaders();
+        let first = across.hosts[0][0];
+        let others = || leaders.clone().filter(|leader| *leader != self.me);
+        if across.hosts.len() <= FLAT_MAX {
             others().for_each(|leader| self.send(leader, &[]));
             others().for_each(|leader| self.take(leader, &mut []));
         } else if self.me == first {
-            rest.iter().for_each(|leader| self.take(*leader, &mut []));
-            rest.iter().for_each(|leader| self.send(*leader, &[]));
+            others().for_each(|leader| self.take(leader, &mut []));
+            others().for_each(|leader| self.send(leader, &[]));
         } else {
             self.send(first, &[]);
             self.take(first, &mut []);
@@ -226,15 +228,16 @@ impl<'a> Set<'a> {
         elements: usize,
         mut read: impl FnMut(usize, *const T),
     ) {
-        let near = |member: &usize| across.near.contains(member);
         // SAFETY: the caller's promise.
         let own = unsafe { bytes_of(source, elements) };
-        (0..self.size()).filter(|member| !near(member)).for_each(|to| self.send(to, &own));
+        (0..self.size())
+            .filter(|member| !across.is_near(*member))
+            .for_each(|to| self.send(to, &own));
         self.meet_led(across, || {});
         let mut theirs: Vec<T> = Vec::with_capacity(elements);
         let mut bytes = vec![0; own.len()];
         for member in 0..self.size() {
-            if near(&member) {
+            if across.is_near(member) {
                 read(member, self.at(member, source, elements));
                 continue;
             }
@@ -245,6 +248,16 @@ impl<'a> Set<'a> {
             read(member, to);
         }
         self.meet_led(across, || {});
+    }
+
+    /// Has the PEs of a set on several hosts do something together.
+    fn together<R>(&self, across: &Across, act: impl FnOnce(&Group<'_>) -> R) -> R {
+        let meet = |step: Step| match step.is_near() {
+            true => self.meet_led(across, || {}),
+            false => self.meet(),
+        };
+        let pe = |member: usize| self.members.pe(member);
+        act(&Group { call: self.call, across, me: self.me, pe: &pe, meet: &meet })
     }
 
     fn at<T>(&self, member: usize, address: *const T, elements: usize) -> *mut T {
@@ -334,56 +347,58 @@ pub unsafe fn broadcast<T>(
     if nelems > 0
         && let Some(across) = &set.across
     {
+        let memory = Memory::new(source, dest);
         // SAFETY: the caller's promise.
-        return unsafe { broadcast_across(&set, across, (dest, source, nelems), root_member) };
+        return unsafe {
+            match is_short::<T>(nelems) {
+                true => broadcast_short(&set, across, (dest, source, nelems), root_member),
+                false => set.together(across, |group| {
+                    group.broadcast(&memory, nelems, root_member, false);
+                }),
+            }
+        };
     }
     set.meet();
     if set.me != root_member && nelems > 0 {
+        let from = set.at(root_member, source, nelems);
         // SAFETY: the root is in this call until all have copied; the caller promises its room.
-        unsafe { pull(call, set.members.pe(root_member), source, nelems, dest) };
+        unsafe { copy::<u8>(from.cast(), dest.cast(), nelems * size_of::<T>()) };
     }
     set.meet();
 }
 
-/// The data cross to each host once, to its leader. Short ones are sent there, others are got.
+/// The data are sent to the leader of each host.
 ///
 /// # Safety
 /// As [`broadcast`].
-unsafe fn broadcast_across<T>(
+unsafe fn broadcast_short<T>(
     set: &Set<'_>,
     across: &Across,
     (dest, source, nelems): (*mut T, *const T, usize),
     root: usize,
 ) {
-    let call = set.call;
-    let leader = across.leaders[across.own];
-    let is_short = is_short::<T>(nelems);
+    let (leader, count) = (across.leader(), nelems * size_of::<T>());
     // The member of this host that has the data first, and where.
     let (first, from) =
-        if across.near.contains(&root) { (root, source) } else { (leader, dest.cast_const()) };
-    if !is_short {
-        set.meet();
-    }
-    if set.me == root && is_short {
+        if across.is_near(root) { (root, source) } else { (leader, dest.cast_const()) };
+    if set.me == root {
         // SAFETY: the caller promises the elements.
         let bytes = unsafe { bytes_of(source, nelems) };
-        let leaders = across.leaders.iter().filter(|it| **it != leader);
-        leaders.for_each(|leader| set.send(*leader, &bytes));
-    } else if set.me == first && set.me != root && is_short {
-        let mut bytes = vec![0; nelems * size_of::<T>()];
+        let others = across.leaders().filter(|other| *other != leader);
+        others.for_each(|leader| set.send(leader, &bytes));
+    } else if set.me == first {
+        let mut bytes = vec![0; count];
         set.take(root, &mut bytes);
         // SAFETY: the caller promises the room.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), dest.cast(), bytes.len()) };
-    } else if set.me == first && set.me != root {
-        // SAFETY: the root is in this call until all have met; the caller promises the room.
-        unsafe { pull(call, set.members.pe(root), source, nelems, dest) };
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), dest.cast(), count) };
     }
     set.meet_led(across, || {});
     if set.me != first {
+        let from = set.at(first, from, nelems);
         // SAFETY: the first one is in this call until all of its host have met.
-        unsafe { pull(call, set.members.pe(first), from, nelems, dest) };
+        unsafe { copy::<u8>(from.cast(), dest.cast(), count) };
     }
-    if is_short { set.meet_led(across, || {}) } else { set.meet() }
+    set.meet_led(across, || {});
 }
 
 /// Joins the elements of all PEs of a set, as many as each one has.
@@ -405,14 +420,28 @@ pub unsafe fn collect<T>(
     set.compare(0, 0);
     let own = set.own_flag(ELEMENTS);
     own.store(i64::try_from(nelems).unwrap_or(i64::MAX), Relaxed);
+    let count = |elements: i64| usize::try_from(elements).unwrap_or(0);
+    if let Some(across) = &set.across {
+        let mut counts = vec![0; set.size()];
+        let flag = flags.wrapping_add(ELEMENTS).cast_const();
+        // SAFETY: the flag is there, as it was stored. What comes of a member is a number, and all
+        // sources are ready then.
+        unsafe {
+            set.exchange(across, flag, 1, |member, from| counts[member] = count(from.read()));
+            set.together(across, |group| {
+                group.gather(&Memory::new(source, dest), counts.into_iter());
+            });
+        }
+        return own.store(0, Relaxed);
+    }
     set.meet();
     let mut first = 0_usize;
     for member in 0..set.size() {
-        let count = usize::try_from(set.value(member, ELEMENTS)).unwrap_or(0);
+        let count = count(set.value(member, ELEMENTS));
         if count > 0 {
-            let to = dest.wrapping_add(first);
+            let (to, from) = (dest.wrapping_add(first), set.at(member, source, count));
             // SAFETY: the members promise their elements, the caller room for those of all.
-            unsafe { pull(call, set.members.pe(member), source, count, to) };
+            unsafe { copy::<u8>(from.cast(), to.cast(), count * size_of::<T>()) };
         }
         first = first.saturating_add(count);
     }
@@ -450,10 +479,19 @@ pub unsafe fn fcollect<T: Copy>(
         return unsafe { set.exchange(across, source, nelems, read) };
     }
     set.meet();
+    if nelems > 0
+        && let Some(across) = &set.across
+    {
+        let counts = std::iter::repeat_n(nelems, set.size());
+        return set.together(across, |group| {
+            // SAFETY: the caller's promise. The sources are ready.
+            unsafe { group.gather(&Memory::new(source, dest), counts) };
+        });
+    }
     for member in (0..set.size()).filter(|_| nelems > 0) {
-        let to = dest.wrapping_add(member * nelems);
+        let (to, from) = (dest.wrapping_add(member * nelems), set.at(member, source, nelems));
         // SAFETY: the members promise their elements, the caller room for those of all.
-        unsafe { pull(call, set.members.pe(member), source, nelems, to) };
+        unsafe { copy::<u8>(from.cast(), to.cast(), nelems * size_of::<T>()) };
     }
     set.meet();
 }
@@ -496,14 +534,21 @@ pub unsafe fn alltoalls<T>(
 ) {
     let set = Set::new(call, (start, log_stride, size), flags);
     set.compare(nelems, 0);
+    if nelems > 0
+        && let Some(across) = &set.across
+    {
+        return set.together(across, |group| {
+            // SAFETY: the caller's promise.
+            unsafe { group.exchange((source, sst), (dest, dst), nelems) };
+        });
+    }
     set.meet();
     let first = |number: usize, stride: isize| (number * nelems).cast_signed() * stride;
     for member in (0..set.size()).filter(|_| nelems > 0) {
-        let block = source.wrapping_offset(first(set.me, sst));
-        let from = Data::of(call, set.members.pe(member), block, 1);
+        let from = set.at(member, source.wrapping_offset(first(set.me, sst)), 1);
         let to = dest.wrapping_offset(first(member, dst));
         // SAFETY: the members promise their elements, the caller its room.
-        unsafe { from.copy(call, (0, sst), (to, dst), nelems) };
+        unsafe { copy_strided((from.cast_const(), sst), (to, dst), nelems) };
     }
     set.meet();
 }
@@ -545,23 +590,22 @@ pub unsafe fn reduce<O: Combine<T>, T: Copy>(
             return copy::<u8>(to.cast(), dest.cast(), elements * size_of::<T>());
         }
     }
+    if elements > 0
+        && let Some(across) = &set.across
+    {
+        return set.together(across, |group| {
+            // SAFETY: the caller's promise.
+            unsafe { group.reduce::<O, T>(&Memory::new(source, dest), elements) };
+        });
+    }
     set.meet();
     if elements > 0 {
-        let (me, size) = (set.me, set.size());
+        let at = |member: usize, address: *const T| set.at(member, address, elements);
         // SAFETY: all PEs of the set are in this call, so their sources are ready and their
         // destinations free; that both are there is checked.
-        unsafe {
-            if space::has_far() {
-                let pe = |member| set.members.pe(member);
-                combine_slices_across::<O, T>(call, (me, size, elements), source, dest, pe);
-            } else {
-                let at = |member: usize, address: *const T| set.at(member, address, elements);
-                combine_slices::<O, T>(me, size, elements, source, dest, at);
-            }
-        }
+        unsafe { combine_slices::<O, T>(set.me, set.size(), elements, source, dest, at) };
     }
-    // The slices that went to other hosts are there.
-    set.barrier();
+    set.meet();
 }
 
 #[cfg(test)]

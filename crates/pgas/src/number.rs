@@ -5,6 +5,10 @@
 
 /// An operation that reductions combine elements by.
 pub trait Combine<T> {
+    /// Whether any order and grouping of elements gives the same bits. With floating point it does
+    /// not: sums are rounded, and a comparison with what is no number is false.
+    const IS_EXACT: bool = false;
+
     /// Combines two elements; the first is that of the lower PE.
     fn combine(left: T, right: T) -> T;
 }
@@ -45,38 +49,45 @@ pub struct LongDouble([u8; 16]);
 macro_rules! whole {
     ($($number:ty),*) => {$(
         impl Combine<$number> for And {
+            const IS_EXACT: bool = true;
             #[inline(always)]
             fn combine(left: $number, right: $number) -> $number { left & right }
         }
         impl Combine<$number> for Or {
+            const IS_EXACT: bool = true;
             #[inline(always)]
             fn combine(left: $number, right: $number) -> $number { left | right }
         }
         impl Combine<$number> for Xor {
+            const IS_EXACT: bool = true;
             #[inline(always)]
             fn combine(left: $number, right: $number) -> $number { left ^ right }
         }
         impl Combine<$number> for Sum {
+            const IS_EXACT: bool = true;
             #[inline(always)]
             fn combine(left: $number, right: $number) -> $number { left.wrapping_add(right) }
         }
         impl Combine<$number> for Product {
+            const IS_EXACT: bool = true;
             #[inline(always)]
             fn combine(left: $number, right: $number) -> $number { left.wrapping_mul(right) }
         }
-        ordered!($number);
+        ordered!($number, true);
     )*};
 }
 
 macro_rules! ordered {
-    ($number:ty) => {
+    ($number:ty, $is_exact:literal) => {
         impl Combine<$number> for Max {
+            const IS_EXACT: bool = $is_exact;
             #[inline(always)]
             fn combine(left: $number, right: $number) -> $number {
                 if left < right { right } else { left }
             }
         }
         impl Combine<$number> for Min {
+            const IS_EXACT: bool = $is_exact;
             #[inline(always)]
             fn combine(left: $number, right: $number) -> $number {
                 if right < left { right } else { left }
@@ -113,7 +124,7 @@ macro_rules! floating {
                 }
             }
         }
-        ordered!($number);
+        ordered!($number, false);
     )*};
 }
 

@@ -257,15 +257,18 @@ pub fn reach_of(pe: usize) -> Reach {
 
 /// Where `bytes` at a symmetric address lie in the memory of each PE.
 pub(crate) fn place_of(call: &str, address: usize, bytes: usize) -> Place {
-    if offset(address, bytes).is_none() {
-        not_symmetric(address, bytes, call);
-    }
+    place_of_bytes(address, bytes).unwrap_or_else(|| not_symmetric(address, bytes, call))
+}
+
+/// The same; nothing where they are not symmetric.
+pub fn place_of_bytes(address: usize, bytes: usize) -> Option<Place> {
+    offset(address, bytes)?;
     let in_heap = address.wrapping_sub(get(&SPACE.own));
     if in_heap < get(&SPACE.heap_bytes) {
-        return Place { segment: Segment::Heap, offset: in_heap as u64 };
+        return Some(Place { segment: Segment::Heap, offset: in_heap as u64 });
     }
     let in_statics = address.wrapping_sub(get(&SPACE.statics));
-    Place { segment: Segment::Statics, offset: in_statics as u64 }
+    Some(Place { segment: Segment::Statics, offset: in_statics as u64 })
 }
 
 /// The address in this PE of bytes that another PE named, if they are symmetric.

@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::collective::plan::Across;
 use crate::collective::steps;
 use crate::control::{self, TEAMS_MAX, TeamArea};
 use crate::fault::{Fault, raise};
@@ -44,43 +45,6 @@ pub struct Team {
     /// The last step that all members are known to have reached.
     pub(crate) known: AtomicU64,
     contexts: AtomicI32,
-}
-
-/// The members of a team on several hosts, by their numbers in the team.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Across {
-    /// The first member of each host.
-    pub leaders: Vec<usize>,
-    /// The one of this host, by its place among the leaders.
-    pub own: usize,
-    /// The members of this host.
-    pub near: Vec<usize>,
-    /// The others, by their numbers in the world.
-    pub far: Vec<usize>,
-}
-
-impl Across {
-    /// Where members are; nothing if all are on the own host.
-    pub fn of(members: &Members) -> Option<Self> {
-        let mut across = Self::default();
-        let mut hosts = Vec::new();
-        let own = space::host(space::me());
-        for number in 0..members.size {
-            let pe = members.pe(number);
-            let host = space::host(pe);
-            if !hosts.contains(&host) {
-                hosts.push(host);
-                across.leaders.push(number);
-            }
-            if host == own {
-                across.near.push(number);
-            } else {
-                across.far.push(pe);
-            }
-        }
-        across.own = hosts.iter().position(|host| *host == own)?;
-        (!across.far.is_empty()).then_some(across)
-    }
 }
 
 /// All teams of this PE: the world, the PEs that share memory, and those that were split off.
@@ -163,6 +127,12 @@ impl Members {
     #[must_use]
     pub fn number(&self, pe: usize) -> Option<usize> {
         (0..self.size).find(|number| self.pe(*number) == pe)
+    }
+
+    /// Where they are; nothing if all are on the own host.
+    pub(crate) fn across(&self) -> Option<Across> {
+        let members = (0..self.size).map(|number| self.pe(number));
+        Across::of(space::host(space::me()), members.map(|pe| (pe, space::host(pe))))
     }
 
     /// A part of it: `size` numbers from `start` on at a stride. `None` unless each is a member and
@@ -262,7 +232,7 @@ impl Team {
         self.begun.store(begun, Relaxed);
         // Its buffers are in use by nobody: all members are free of the index.
         self.known.store(steps::end_of(begun), Relaxed);
-        let across = if space::has_far() { Across::of(members) } else { None };
+        let across = if space::has_far() { members.across() } else { None };
         self.near.store(if across.is_some() { usize::MAX } else { members.size }, Relaxed);
         *self.across.lock().unwrap_or_else(PoisonError::into_inner) = across.map(Arc::new);
         self.size.store(members.size, Relaxed);

@@ -18,7 +18,7 @@ use weft_fabric::{
 use weft_pgas::far::driver::{Piece, Quiet, Remains};
 use weft_pgas::far::entry::{Breach, DATA_BYTES};
 use weft_pgas::far::machine::{Goes, Memory, Refused};
-use weft_pgas::far::{Driver, Far, LANDING_BYTES, News, Place, Segment};
+use weft_pgas::far::{Driver, Far, LANDING_BYTES, Lands, News, Place, Regions, Segment, WORKSPACE};
 use weft_transport_sim::{Settings, SimEndpoint, SimRegion, SimWorld};
 
 const PES: usize = 64;
@@ -31,11 +31,11 @@ const TICKETS: u64 = 0;
 const SUM: u64 = 8;
 /// Where each PE has a part of the heap of each other one: a flag, a small part and a large one.
 const PARTS: u64 = 4096;
-const PART_BYTES: u64 = 2048;
+const PART_BYTES: u64 = 4096;
 const SMALL: u64 = 8;
 const SMALL_BYTES: usize = 200;
 const LARGE: u64 = 1024;
-const LARGE_BYTES: usize = 1000;
+const LARGE_BYTES: usize = 1500;
 const HEAP_BYTES: u64 = PARTS + PES as u64 * PART_BYTES;
 /// Where a step is shown.
 const STEP: usize = 64;
@@ -47,6 +47,7 @@ struct Seen {
     landed: usize,
     shown: usize,
     gets: usize,
+    straight: usize,
     tickets: usize,
     ahead: usize,
     dead: usize,
@@ -144,6 +145,8 @@ enum Doing {
     Quiet(Quiet, Vec<Visible>),
     Ticket(u32),
     Get(Piece, Vec<u8>),
+    /// Gets that land by themselves, one behind the other.
+    Straight(Quiet, Vec<u8>),
     Read(u32, Vec<u8>),
     Ended,
 }
@@ -158,6 +161,7 @@ struct Put {
 struct Pe {
     number: usize,
     driver: Driver<SimEndpoint, Own>,
+    landing: SimRegion,
     doing: Doing,
     operations: usize,
     /// It waits for its last quiet.
@@ -324,8 +328,16 @@ impl Pe {
             if put.number == 0 || !matches!(self.doing, Doing::Nothing) {
                 continue;
             }
-            if which == 1 {
-                let place = heap(part(me) + LARGE);
+            let place = heap(part(me) + LARGE);
+            if which == 1 && self.below(2) == 0 {
+                let half = LARGE_BYTES / 2;
+                for at in [0, half] {
+                    let (there, lands) = (place.plus(at), Lands::InWorkspace(at));
+                    self.begin(pass, |driver| driver.get_straight(pe, there, half, lands));
+                }
+                let landing = self.driver.begin_landing();
+                self.doing = Doing::Straight(landing, pattern(put.number, LARGE_BYTES));
+            } else if which == 1 {
                 let get = self.begin(pass, |driver| driver.get(pe, place, LARGE_BYTES));
                 if let Some(piece) = get {
                     self.doing = Doing::Get(piece, pattern(put.number, LARGE_BYTES));
@@ -367,9 +379,13 @@ impl Pe {
             Doing::Nothing => self.start(pass),
             Doing::Ended => self.doing = Doing::Ended,
             Doing::Quiet(mut quiet, visible) => {
-                if !self.driver.is_over(&mut quiet) {
-                    self.doing = Doing::Quiet(quiet, visible);
-                    return;
+                match self.driver.is_over(&mut quiet) {
+                    Ok(true) => {}
+                    Err(Refused::Down { pe }) => drop(self.down.insert(pe)),
+                    Ok(false) | Err(Refused::Busy) => {
+                        self.doing = Doing::Quiet(quiet, visible);
+                        return;
+                    }
                 }
                 for (pe, offset, bytes) in visible {
                     let is_there = bytes_of(&heaps[pe], offset, bytes.len()) == bytes;
@@ -391,6 +407,15 @@ impl Pe {
                 Ok(Some(answer)) => assert_eq!(answer.bytes(), expected),
                 Ok(None) => self.doing = Doing::Read(id, expected),
                 Err(_) => {}
+            },
+            Doing::Straight(mut landing, expected) => match self.driver.is_over(&mut landing) {
+                Ok(true) => {
+                    let found = bytes_of(&self.landing, WORKSPACE as u64, expected.len());
+                    assert!(found == expected || !self.down.is_empty(), "{}", self.number);
+                    seen.borrow_mut().straight += 1;
+                }
+                Ok(false) | Err(Refused::Busy) => self.doing = Doing::Straight(landing, expected),
+                Err(Refused::Down { .. }) => {}
             },
             Doing::Get(piece, expected) => {
                 let mut take = |landing: &SimRegion, offset: usize, length: usize| {
@@ -430,10 +455,13 @@ fn open(world: &SimWorld, seed: u64, seen: &Rc<RefCell<Seen>>) -> (Vec<Pe>, Vec<
         }
         let landing = end.register(LANDING_BYTES as u64).expect("memory");
         let (steps, seen) = (vec![0; PES], Rc::clone(seen));
+        let (heap, landed) = (region.clone(), landing.clone());
+        let regions = Regions { heap, statics: None, landing };
         let own = Own { heap: region, steps, landed: BTreeMap::new(), seen };
         Pe {
             number,
-            driver: Driver::new(end, own, far, landing),
+            driver: Driver::new(end, own, far, regions),
+            landing: landed,
             doing: Doing::Nothing,
             operations: OPERATIONS,
             is_last: false,
@@ -594,6 +622,6 @@ fn sixty_four_pes_keep_the_promises_whatever_a_seed_says() {
     if seeds().count() >= 6 {
         assert!(seen.flags > 1000 && seen.landed > 500 && seen.shown > 500);
         assert!(seen.ahead > 1000);
-        assert!(seen.gets > 50 && seen.tickets > 500 && seen.dead > 5);
+        assert!(seen.gets > 25 && seen.straight > 25 && seen.tickets > 500 && seen.dead > 5);
     }
 }

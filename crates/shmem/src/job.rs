@@ -190,7 +190,7 @@ fn meet_far(mapping: &Mapping, statics: &Statics, across: &Across) -> Result<(),
         let (one, other) = (far[0].min(me), far[0].max(me));
         format!("PE {one} and PE {other} are on different hosts, and meet by the fabric: {error}")
     })?;
-    let Opened { mut endpoint, landing, card } = opened;
+    let Opened { mut endpoint, regions, card } = opened;
     let key = |pe: usize| format!("weft-shmem-far-{pe}");
     job.put(&key(me), &card.to_string()).map_err(|error| text(&error))?;
     job.barrier(START_WITHIN).map_err(|error| text(&error))?;
@@ -207,7 +207,7 @@ fn meet_far(mapping: &Mapping, statics: &Statics, across: &Across) -> Result<(),
         let FarCard { heap, statics, .. } = *card;
         all[*pe] = Some(weft_pgas::far::Far { peer, heap, statics });
     }
-    far::begin(endpoint, all, landing)?;
+    far::begin(endpoint, all, regions)?;
     // No PE says anything before all can hear it.
     job.barrier(START_WITHIN).map_err(|error| text(&error))
 }

@@ -34,6 +34,8 @@ pub struct OfiEndpoint<N: Nic + 'static> {
     pub(crate) capabilities: Capabilities,
     pub(crate) adaptive_wait: AdaptiveWait,
     pub(crate) events: Vec<crate::engine::Queued>,
+    /// Reports of the card that polls have handled.
+    pub(crate) taken: u64,
 }
 
 impl<N: Nic> OfiEndpoint<N> {
@@ -49,6 +51,19 @@ impl<N: Nic> OfiEndpoint<N> {
     /// program that waits hears so earlier: another look costs less than another poll.
     pub fn look_often(&mut self, looks: u32) {
         self.shared.lock().engine.look_often(looks);
+    }
+
+    /// Reports of the card that were handled up to the last poll. More of them than before say that
+    /// peers are at work here, also where that makes no event.
+    #[must_use]
+    pub const fn reports(&self) -> u64 {
+        self.taken
+    }
+
+    /// Sends a peer a report without meaning, if it has room: a peer whose memory the provider
+    /// serves without a report may fall asleep beside that otherwise, and each access wakes it.
+    pub fn knock(&mut self, peer: Peer) {
+        self.shared.lock().engine.knock(peer);
     }
 
     /// How long a peer may be silent before it is reported down.
@@ -334,6 +349,7 @@ impl<N: Nic> Endpoint for OfiEndpoint<N> {
     fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let mut handed = 0;
         let mut station = self.shared.progress();
+        self.taken = station.engine.taken();
         while handed < budget {
             let most = TAKEN_AT_ONCE.min(budget - handed);
             self.events.extend((0..most).map_while(|_| station.engine.take()));

@@ -265,6 +265,7 @@ impl<C: Cards> OfiTransport<C> {
             capabilities,
             adaptive_wait: AdaptiveWait::new(spins, yields),
             events: Vec::new(),
+            taken: 0,
         })
     }
 }

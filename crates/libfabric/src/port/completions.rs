@@ -38,8 +38,13 @@ impl Port {
         if self.unposted.is_empty() {
             return Ok(());
         }
-        for (place, buffer) in std::mem::take(&mut self.unposted) {
+        let mut unposted = std::mem::take(&mut self.unposted);
+        for (place, buffer) in unposted.drain(..) {
             self.post(place, buffer)?;
+        }
+        // Nearly always all were posted, and the list is used again.
+        if self.unposted.is_empty() {
+            self.unposted = unposted;
         }
         Ok(())
     }

@@ -5,9 +5,11 @@
 //! and nobody waits for the readers. Longer ones are copied straight from the owner's memory, by
 //! all readers in parallel, and the owner waits for them.
 //!
-//! For members of other hosts a staging buffer is shown, and longer data are got by messages.
+//! For members of other hosts a staging buffer is shown, and longer data cross to each host once
+//! ([`plan`]).
 
 mod across;
+pub mod plan;
 mod reduce;
 pub(crate) mod steps;
 mod thresholds;
@@ -15,16 +17,16 @@ mod thresholds;
 use std::ffi::c_int;
 
 pub use reduce::{exscan, inscan, reduce};
-pub use steps::compare_calls;
+pub use steps::{Step, compare_calls};
 pub use thresholds::{BRANCHES, BROADCAST_BYTES, BUFFER_BYTES, FLAT_MAX, STAGE_BYTES};
 
 use crate::fault::{Fault, raise};
 use crate::rma::copy;
 use crate::space;
 use crate::team::{self, Team, TeamHandle};
-use steps::{Collective, Meeting, Step};
+use steps::{Collective, Meeting};
 
-pub(crate) use across::{Data, combine_slices_across, pull};
+pub(crate) use across::{Group, Memory};
 pub(crate) use reduce::{combine_first, combine_slices};
 
 /// Waits until all PEs called it and all that they did is visible.
@@ -137,7 +139,8 @@ pub unsafe fn broadcast<T>(
     0
 }
 
-/// Has each member read from all others between two meetings, or from their staging buffers.
+/// Has each member read from all others between two meetings, or from their staging buffers. Those
+/// of a team on several hosts read from these alone.
 ///
 /// `read` gets a member and its data: those at `source`, or a copy of them.
 fn read_from_all<T>(
@@ -145,11 +148,11 @@ fn read_from_all<T>(
     team: &Team,
     source: *const T,
     elements: usize,
-    mut read: impl FnMut(usize, Data<T>),
+    mut read: impl FnMut(usize, *const T),
 ) {
     let bytes = elements.saturating_mul(size_of::<T>());
     let collective = steps::begin(call, team);
-    let is_short = bytes <= STAGE_BYTES;
+    let is_short = is_staged::<T>(elements);
     if is_short {
         let own = staging(team, team.me(), collective);
         // SAFETY: the caller's source has these bytes; the buffer has the room and no reader.
@@ -164,15 +167,20 @@ fn read_from_all<T>(
     for turn in 0..team.size() {
         let member = (team.me() + turn) % team.size();
         let from = if is_short {
-            Data::Here(staging(team, member, collective).cast())
+            staging(team, member, collective).cast()
         } else {
-            Data::of(call, team.pe(member), source, elements)
+            at(call, team, member, source, elements)
         };
-        read(member, from);
+        read(member, from.cast_const());
     }
     if !is_short {
         steps::meet(call, team, collective, Step::Read, Meeting::Bare);
     }
+}
+
+/// Whether so many elements of a member go through its staging buffer.
+fn is_staged<T>(elements: usize) -> bool {
+    elements.saturating_mul(size_of::<T>()) <= STAGE_BYTES
 }
 
 /// Joins the elements of all members, equally many of each.
@@ -192,10 +200,20 @@ pub unsafe fn fcollect<T>(
         steps::sync(call, team);
         return 0;
     }
+    if team.is_across() && !is_staged::<T>(nelems) {
+        let collective = steps::begin(call, team);
+        steps::meet(call, team, collective, Step::Ready, Meeting::Bare);
+        let counts = std::iter::repeat_n(nelems, team.size());
+        across::with_team(call, team, collective, |group| {
+            // SAFETY: the caller's promise. The sources are ready.
+            unsafe { group.gather(&Memory::new(source, dest), counts) };
+        });
+        return 0;
+    }
     read_from_all(call, team, source, nelems, |member, from| {
         let to = dest.wrapping_add(member * nelems);
         // SAFETY: the caller promises room for the elements of all members.
-        unsafe { from.copy(call, (0, 1), (to, 1), nelems) };
+        unsafe { copy::<u8>(from.cast(), to.cast(), nelems * size_of::<T>()) };
     });
     0
 }
@@ -215,15 +233,22 @@ pub unsafe fn collect<T>(
     let place = space::place(dest.addr()).unwrap_or(usize::MAX) as u64;
     steps::compare(call, team, [0, 0, place]);
     let counts = steps::exchange(call, team, nelems as u64);
+    let counts = counts.into_iter().map(|count| usize::try_from(count).unwrap_or(usize::MAX));
     let collective = steps::begin(call, team);
     // The sources are ready: the exchange was behind them.
-    let mut first = 0;
-    for (member, count) in counts.iter().enumerate() {
-        let count = usize::try_from(*count).unwrap_or(usize::MAX);
+    if team.is_across() {
+        across::with_team(call, team, collective, |group| {
+            // SAFETY: the caller's promise.
+            unsafe { group.gather(&Memory::new(source, dest), counts) };
+        });
+        return 0;
+    }
+    let mut first = 0_usize;
+    for (member, count) in counts.enumerate() {
         if count > 0 {
-            let to = dest.wrapping_add(first);
+            let (to, from) = (dest.wrapping_add(first), at(call, team, member, source, count));
             // SAFETY: the member promises its elements, the caller room for those of all.
-            unsafe { pull(call, team.pe(member), source, count, to) };
+            unsafe { copy::<u8>(from.cast(), to.cast(), count * size_of::<T>()) };
         }
         first = first.saturating_add(count);
     }
@@ -285,13 +310,21 @@ unsafe fn blocks<T>(
         return 0;
     }
     let all = span(nelems.saturating_mul(team.size()), sst);
+    if team.is_across() && !is_staged::<T>(all) {
+        let collective = steps::begin(call, team);
+        across::with_team(call, team, collective, |group| {
+            // SAFETY: the caller's promise.
+            unsafe { group.exchange((source, sst), (dest, dst), nelems) };
+        });
+        return 0;
+    }
+    let first = |number: usize, stride: isize| (number * nelems).cast_signed().wrapping_mul(stride);
     let me = team.me();
     read_from_all(call, team, source, all, |member, from| {
-        let first =
-            |number: usize, stride: isize| (number * nelems).cast_signed().wrapping_mul(stride);
+        let from = from.wrapping_offset(first(me, sst));
         let to = dest.wrapping_offset(first(member, dst));
         // SAFETY: the members promise their elements, and the caller its room.
-        unsafe { from.copy(call, (first(me, sst), sst), (to, dst), nelems) };
+        unsafe { copy_strided((from, sst), (to, dst), nelems) };
     });
     0
 }

@@ -11,13 +11,15 @@ use crate::number::{Combine, Sum};
 use crate::rma::copy;
 use crate::team::{Team, TeamHandle};
 
+use super::across::{Memory, with_team};
+use super::plan::slice;
 use super::steps::{self, Meeting, Step};
-use super::{BUFFER_BYTES, STAGE_BYTES, at, combine_slices_across, compare, staging};
+use super::{BUFFER_BYTES, STAGE_BYTES, at, compare, staging};
 
 /// Bytes that are combined at a time: they stay in the processor's first cache.
 const CHUNK_BYTES: usize = 4096;
 /// Slices begin at a line of the cache, so that two members do not write one.
-const LINE_BYTES: usize = 64;
+pub(super) const LINE_BYTES: usize = 64;
 
 /// Combines the elements of all members.
 ///
@@ -38,20 +40,20 @@ pub unsafe fn reduce<O: Combine<T>, T: Copy>(
     } else if nreduce.saturating_mul(size_of::<T>()) <= STAGE_BYTES {
         // SAFETY: the caller's promise.
         unsafe { reduce_staged::<O, T>(call, team, dest, source, nreduce, team.size()) };
+    } else if team.is_across() {
+        let (collective, memory) = (steps::begin(call, team), Memory::new(source, dest));
+        // SAFETY: the caller's promise.
+        with_team(call, team, collective, |group| unsafe {
+            group.reduce::<O, T>(&memory, nreduce)
+        });
     } else {
         let collective = steps::begin(call, team);
         steps::meet(call, team, collective, Step::Ready, Meeting::Bare);
-        let (me, size) = (team.me(), team.size());
         let member_at = |member: usize, address: *const T| at(call, team, member, address, nreduce);
         // SAFETY: all members are in this call, so their sources are ready and their destinations
         // free; that both are there is checked.
         unsafe {
-            if team.is_across() {
-                let pe = |member| team.pe(member);
-                combine_slices_across::<O, T>(call, (me, size, nreduce), source, dest, pe);
-            } else {
-                combine_slices::<O, T>(me, size, nreduce, source, dest, member_at);
-            }
+            combine_slices::<O, T>(team.me(), team.size(), nreduce, source, dest, member_at);
         }
         steps::meet(call, team, collective, Step::Read, Meeting::Bare);
     }
@@ -118,11 +120,28 @@ pub(crate) unsafe fn combine_first<O: Combine<T>, T: Copy>(
     }
 }
 
-/// The elements of a member's slice.
-pub(super) fn slice<T>(me: usize, members: usize, elements: usize) -> std::ops::Range<usize> {
-    let line = (LINE_BYTES / size_of::<T>()).max(1);
-    let share = elements.div_ceil(members).next_multiple_of(line);
-    (me * share).min(elements)..((me + 1) * share).min(elements)
+/// Combines elements of some members, so many of each, through a buffer. `store` gets the number of
+/// the first element of each chunk, the results, and how many they are.
+///
+/// # Safety
+/// What `of` gives must have the elements until they are stored.
+pub(crate) unsafe fn combine_chunks<O: Combine<T>, T: Copy>(
+    elements: usize,
+    members: usize,
+    of: impl Fn(usize) -> *const T,
+    store: impl Fn(usize, *const T, usize),
+) {
+    let chunk = CHUNK_BYTES / size_of::<T>();
+    let mut buffer = MaybeUninit::<[LineOfBytes; CHUNK_BYTES / LINE_BYTES]>::uninit();
+    let combined = buffer.as_mut_ptr().cast::<T>();
+    for first in (0..elements).step_by(chunk) {
+        let count = chunk.min(elements - first);
+        let of = |member| of(member).wrapping_add(first);
+        // SAFETY: the buffer has the room, and is aligned for every type of the table; the caller
+        // promises the sources.
+        unsafe { combine_first::<O, T>(combined, count, members, of) };
+        store(first, combined, count);
+    }
 }
 
 /// Combines one slice of all sources and stores it into all destinations.
@@ -138,21 +157,16 @@ pub(crate) unsafe fn combine_slices<O: Combine<T>, T: Copy>(
     dest: *const T,
     at: impl Fn(usize, *const T) -> *mut T,
 ) {
-    let own = slice::<T>(me, members, elements);
-    let chunk = CHUNK_BYTES / size_of::<T>();
-    let mut buffer = MaybeUninit::<[LineOfBytes; CHUNK_BYTES / LINE_BYTES]>::uninit();
-    let combined = buffer.as_mut_ptr().cast::<T>();
-    for first in own.clone().step_by(chunk) {
-        let count = chunk.min(own.end - first);
-        let of = |member| at(member, source).cast_const().wrapping_add(first);
-        // SAFETY: the buffer has the room, and is aligned for every type of the table; the caller
-        // promises the sources.
-        unsafe { combine_first::<O, T>(combined, count, members, of) };
-        for turn in 0..members {
-            let to = at((me + turn) % members, dest).wrapping_add(first);
-            // SAFETY: the caller promises the destinations.
-            unsafe { std::ptr::copy_nonoverlapping(combined, to, count) };
-        }
+    let own = slice(me, members, elements, (LINE_BYTES / size_of::<T>()).max(1));
+    let of = |member| at(member, source).cast_const().wrapping_add(own.start);
+    // SAFETY: the caller promises the sources and the destinations.
+    unsafe {
+        combine_chunks::<O, T>(own.len(), members, of, |first, combined, count| {
+            for turn in 0..members {
+                let to = at((me + turn) % members, dest).wrapping_add(own.start + first);
+                std::ptr::copy_nonoverlapping(combined, to, count);
+            }
+        });
     }
 }
 
@@ -236,15 +250,6 @@ mod tests {
 
     use super::*;
     use crate::number::{Max, Product};
-
-    #[test]
-    fn slices_are_all_elements_once() {
-        for (members, elements) in [(1, 5), (2, 8192), (3, 1000), (7, 13), (8, 1), (5, 64)] {
-            let all: Vec<usize> =
-                (0..members).flat_map(|me| slice::<u32>(me, members, elements)).collect();
-            assert_eq!(all, (0..elements).collect::<Vec<_>>(), "{members} {elements}");
-        }
-    }
 
     /// Runs all members' slices one after the other, and gives the destination of each.
     fn run<O: Combine<i64>>(sources: &[Vec<i64>], in_place: bool) -> Vec<Vec<i64>> {

@@ -19,12 +19,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::control::{self, WORDS};
 use crate::fault::{Fault, raise};
 use crate::order;
-use crate::team::{Across, Team};
+use crate::team::Team;
 use crate::waiting;
 
+use super::plan::Across;
 use super::{BRANCHES, FLAT_MAX};
 
-const STEPS: u64 = 4;
+const STEPS: u64 = 8;
 /// Bytes of a function's name that the others see.
 const NAME_BYTES: usize = 32;
 
@@ -33,16 +34,28 @@ const NAME_BYTES: usize = 32;
 pub(crate) struct Collective(u64);
 
 /// A step of a collective.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Step {
     /// All that came before is over.
     Begun = 0,
+    /// Those of its host can read its data.
+    NearReady = 1,
     /// Its data can be read.
-    Ready = 1,
+    Ready = 2,
     /// Those of its host can read its copy.
-    Copied = 2,
-    /// It reads the data of others no more.
-    Read = 3,
+    Copied = 3,
+    /// It reads no data of other hosts any more, and no staging buffers.
+    Read = 4,
+    /// It reads no data of its host any more.
+    Left = 5,
+}
+
+impl Step {
+    /// Whether the members of a host alone meet at it, in a collective on several hosts.
+    #[must_use]
+    pub const fn is_near(self) -> bool {
+        matches!(self, Self::NearReady | Self::Copied | Self::Left)
+    }
 }
 
 impl Collective {
@@ -178,31 +191,53 @@ pub(crate) fn show_staging(team: &Team, collective: Collective, bytes: usize) {
     control::show_bytes(words.as_ptr().cast(), &copy, team.across().far.iter().copied());
 }
 
+/// Reaches a step of a collective on several hosts. Those who meet there are told by the step.
+pub(crate) fn meet_across(call: &str, team: &Team, collective: Collective, step: Step) {
+    let of_host = collective.step(step);
+    match (step.is_near(), &team.across()) {
+        (false, _) => meet_by_leaders(call, team, of_host),
+        (true, across) if across.near().len() == 1 => reach(team, collective, step),
+        (true, across) => meet_led(call, team, across, of_host, |_| {}),
+    }
+}
+
 fn meet_by_leaders(call: &str, team: &Team, step: u64) {
-    let across = team.across();
+    let across = &team.across();
+    meet_led(call, team, across, step, |wait| meet_leaders(team, across, step, wait));
+    team.known.store(step, Relaxed);
+}
+
+/// The members of the own host meet. Their leader does something meanwhile, when all are here.
+fn meet_led(
+    call: &str,
+    team: &Team,
+    across: &Across,
+    step: u64,
+    leads: impl FnOnce(&dyn Fn(&AtomicU64)),
+) {
     let gone = || gone(team, step);
     let wait = |word: &AtomicU64| waiting::until(call, || word.load(Acquire) >= step, gone);
     let own = team.area(team.me());
     own.progress.0.store(step, Release);
-    let leader = across.leaders[across.own];
+    let leader = across.leader();
     if team.me() == leader {
-        for member in across.near.iter().filter(|member| **member != leader) {
+        for member in across.near().iter().filter(|member| **member != leader) {
             wait(&team.area(*member).progress.0);
         }
-        meet_leaders(team, &across, step, wait);
+        leads(&wait);
         own.released.0.store(step, Release);
     } else {
         wait(&team.area(leader).released.0);
     }
-    team.known.store(step, Relaxed);
 }
 
 /// A leader whose members are there meets the other leaders.
-fn meet_leaders(team: &Team, across: &Across, step: u64, wait: impl Fn(&AtomicU64)) {
+fn meet_leaders(team: &Team, across: &Across, step: u64, wait: &dyn Fn(&AtomicU64)) {
     let own = team.area(team.me());
-    let pe = |leader: usize| team.pe(across.leaders[leader]);
-    let area = |leader: usize| team.area(across.leaders[leader]);
-    let (me, hosts) = (across.own, across.leaders.len());
+    let leader = |host: usize| across.hosts[host][0];
+    let pe = |host: usize| team.pe(leader(host));
+    let area = |host: usize| team.area(leader(host));
+    let (me, hosts) = (across.own, across.hosts.len());
     own.gathered.0.store(step, Release);
     if hosts <= FLAT_MAX {
         let others = || (0..hosts).filter(|leader| *leader != me);

@@ -7,6 +7,7 @@
 //! - A large put begins when all changes that came before the last fence are known to be there, and
 //!   a change behind a fence leaves when all large puts before it are over ([`Endpoint::order`]).
 //! - A piece of the landing belongs to one get from its begin until its bytes were taken.
+//! - A get that lands by itself is open at its PE's link until it is over.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,18 +16,23 @@ use weft_fabric::{
     Operation, OperationError, Peer, RemoteKey, SendError, Source, Target,
 };
 
-use super::entry::{Breach, Entry, MESSAGE_BYTES, MESSAGE_BYTES_MAX, Place, Segment};
-use super::link::Standing;
+use super::entry::{Breach, DATA_BYTES, Entry, MESSAGE_BYTES, MESSAGE_BYTES_MAX, Place, Segment};
+use super::link::{Link, Standing};
 use super::machine::{Answer, Goes, Machine, Memory, Refused};
 
-/// Puts of up to so many bytes go in messages.
-pub const INLINE_BYTES: usize = 128;
+/// Puts of up to so many bytes go in messages: with their entries' heads they fill one. A put of the
+/// fabric has to be asked about behind its end, which is another round trip.
+pub const INLINE_BYTES: usize = 9 * DATA_BYTES;
 /// Bytes of a put or a get of the fabric at most. Longer ones go in pieces.
 pub const PIECE_BYTES: usize = 256 << 10;
 /// Gets of the fabric at a time.
 pub const PIECES: usize = 4;
-/// Bytes of the memory in which they land.
-pub const LANDING_BYTES: usize = PIECE_BYTES * PIECES;
+/// Bytes of the workspace behind these pieces, in which collectives combine what they get.
+pub const WORKSPACE_BYTES: usize = 1 << 20;
+/// Where the workspace begins.
+pub const WORKSPACE: usize = PIECE_BYTES * PIECES;
+/// Bytes of the memory in which gets land.
+pub const LANDING_BYTES: usize = WORKSPACE + WORKSPACE_BYTES;
 /// Events that a poll takes.
 const BUDGET: usize = 64;
 /// The tag of the messages.
@@ -36,6 +42,7 @@ const TAG: u8 = 0x5e;
 const GET: u64 = 1 << 56;
 const FENCE: u64 = 2 << 56;
 const PUT: u64 = 3 << 56;
+const STRAIGHT: u64 = 4 << 56;
 const NUMBER: u64 = GET - 1;
 
 /// A PE of another host.
@@ -47,6 +54,26 @@ pub struct Far {
     pub heap: RemoteKey,
     /// The key of its variables, if they are shared.
     pub statics: Option<RemoteKey>,
+}
+
+/// Memory of a PE that is registered at its endpoint.
+#[derive(Debug)]
+pub struct Regions<R> {
+    /// Its heap.
+    pub heap: R,
+    /// Its variables, if they are shared.
+    pub statics: Option<R>,
+    /// Memory of [`LANDING_BYTES`] for gets.
+    pub landing: R,
+}
+
+/// Where a get lands by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lands {
+    /// At a place of this PE.
+    At(Place),
+    /// At an offset in the workspace.
+    InWorkspace(usize),
 }
 
 /// The end of a PE, or of the rules.
@@ -78,8 +105,17 @@ pub enum News {
 /// The moment that a quiet waits for: how much was begun to each PE.
 #[derive(Debug)]
 pub struct Quiet {
-    /// The PE, and the changes, landings and large puts that were begun.
-    marks: Vec<(usize, [u64; 3])>,
+    marks: Vec<(usize, Mark)>,
+}
+
+/// How much was begun to a PE.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    changes: u64,
+    puts: u64,
+    landings: u64,
+    /// Gets with lower numbers were begun.
+    gets: u64,
 }
 
 /// A get of the fabric.
@@ -111,8 +147,11 @@ pub struct Driver<E: Endpoint, M> {
     machine: Machine<M>,
     far: Vec<Option<Far>>,
     pes: BTreeMap<Peer, usize>,
-    landing: E::Region,
+    regions: Regions<E::Region>,
     pieces: [Landing; PIECES],
+    /// Gets that land by themselves, by number: their PEs.
+    straight: BTreeMap<u64, usize>,
+    next_get: u64,
     /// Fences that are under way: the PE, and how many large puts are over at their end.
     fences: BTreeMap<u64, (usize, u64)>,
     next_fence: u64,
@@ -120,10 +159,9 @@ pub struct Driver<E: Endpoint, M> {
 }
 
 impl<E: Endpoint, M: Memory> Driver<E, M> {
-    /// The far side of a PE: `far` has the PEs of other hosts at their numbers, `landing` is memory
-    /// of the endpoint of [`LANDING_BYTES`].
+    /// The far side of a PE: `far` has the PEs of other hosts at their numbers.
     #[must_use]
-    pub fn new(endpoint: E, memory: M, far: Vec<Option<Far>>, landing: E::Region) -> Self {
+    pub fn new(endpoint: E, memory: M, far: Vec<Option<Far>>, regions: Regions<E::Region>) -> Self {
         let of = |(pe, far): (usize, &Option<Far>)| far.map(|far| (far.peer, pe));
         let pes = far.iter().enumerate().filter_map(of).collect();
         let carried = endpoint.capabilities().message_bytes_max;
@@ -133,8 +171,10 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
             machine: Machine::new(far.len(), memory, message_bytes),
             far,
             pes,
-            landing,
+            regions,
             pieces: [Landing::Free; PIECES],
+            straight: BTreeMap::new(),
+            next_get: 0,
             fences: BTreeMap::new(),
             next_fence: 0,
             news: VecDeque::new(),
@@ -159,6 +199,14 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
     /// The next thing that happened to a PE.
     pub fn news(&mut self) -> Option<News> {
         self.news.pop_front()
+    }
+
+    /// The handle of a PE of another host if the fabric moves nothing between it and this one.
+    pub fn idle_peer(&mut self, pe: usize) -> Option<Peer> {
+        let is_of = |piece: &Landing| matches!(piece, Landing::Open { pe: of, .. } if *of == pe);
+        let link = self.machine.link(pe);
+        let moves = link.puts.is_open() || !link.gets.is_empty() || self.pieces.iter().any(is_of);
+        self.far.get(pe).copied().flatten().filter(|_| !moves).map(|far| far.peer)
     }
 
     /// Puts bytes of up to [`PIECE_BYTES`] to a place. Unless it is `urgent`, a short put leaves
@@ -266,13 +314,50 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
         let is_free = |piece: &Landing| *piece == Landing::Free;
         let index = self.pieces.iter().position(is_free).ok_or(Refused::Busy)?;
         let offset = (index * PIECE_BYTES) as u64;
-        let into = LocalRange::new(&self.landing, offset, length as u64);
+        let into = LocalRange::new(&self.regions.landing, offset, length as u64);
         match self.endpoint.get(far.peer, target, into, Operation::new(GET | index as u64)) {
             Ok(Issued::Done(_)) => self.pieces[index] = Landing::Landed { length },
             Ok(Issued::Pending) => self.pieces[index] = Landing::Open { pe, length },
             Err(error) => return Err(self.refusal(pe, error)),
         }
         Ok(Piece(index))
+    }
+
+    /// Gets up to [`PIECE_BYTES`] bytes, which land by themselves up to the next quiet.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    ///
+    /// # Panics
+    /// When this PE has no such place.
+    pub fn get_straight(
+        &mut self,
+        pe: usize,
+        place: Place,
+        length: usize,
+        lands: Lands,
+    ) -> Result<(), Refused> {
+        let (far, target) = self.target(pe, place)?;
+        let Regions { heap, statics, landing } = &self.regions;
+        let (region, offset) = match lands {
+            Lands::InWorkspace(offset) => (landing, (WORKSPACE + offset) as u64),
+            Lands::At(Place { segment: Segment::Heap, offset }) => (heap, offset),
+            Lands::At(Place { segment: Segment::Statics, offset }) => {
+                (statics.as_ref().expect("its variables are symmetric"), offset)
+            }
+        };
+        let into = LocalRange::new(region, offset, length as u64);
+        let number = self.next_get & NUMBER;
+        match self.endpoint.get(far.peer, target, into, Operation::new(STRAIGHT | number)) {
+            Ok(Issued::Done(_)) => {}
+            Ok(Issued::Pending) => {
+                self.next_get += 1;
+                self.straight.insert(number, pe);
+                self.machine.gets(pe, number);
+            }
+            Err(error) => return Err(self.refusal(pe, error)),
+        }
+        Ok(())
     }
 
     /// Has `take` copy the bytes of a get, which have landed, and frees its piece: it gets the
@@ -288,7 +373,7 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
     ) -> Result<Remains, Refused> {
         match self.pieces[piece.0] {
             Landing::Landed { length } => {
-                take(&self.landing, piece.0 * PIECE_BYTES, length);
+                take(&self.regions.landing, piece.0 * PIECE_BYTES, length);
                 self.pieces[piece.0] = Landing::Free;
                 Ok(Remains::Nothing)
             }
@@ -344,14 +429,27 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
 
     /// Begins a quiet for all PEs, or for some.
     pub fn begin_quiet(&mut self, only: Option<&[usize]>) -> Quiet {
+        let gets = self.next_get;
+        self.mark(|pe, link| {
+            let (changes, puts, landings) =
+                (link.changes.begun, link.puts.begun, link.landings.begun);
+            let is_meant = only.is_none_or(|only| only.contains(&pe));
+            is_meant.then_some(Mark { changes, puts, landings, gets })
+        })
+    }
+
+    /// The same for gets alone: all that was asked for is here when it is over.
+    pub fn begin_landing(&mut self) -> Quiet {
+        let gets = self.next_get;
+        self.mark(|_, link| Some(Mark { landings: link.landings.begun, gets, ..Mark::default() }))
+    }
+
+    fn mark(&mut self, of: impl Fn(usize, &Link) -> Option<Mark>) -> Quiet {
         let mut marks = Vec::new();
         let mut from = 0;
         while let Some(pe) = self.machine.next_dirty(from) {
             from = pe + 1;
-            if only.is_none_or(|only| only.contains(&pe)) {
-                let link = self.machine.link(pe);
-                marks.push((pe, [link.changes.begun, link.landings.begun, link.puts.begun]));
-            }
+            marks.extend(of(pe, self.machine.link(pe)).map(|mark| (pe, mark)));
         }
         Quiet { marks }
     }
@@ -363,26 +461,35 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
         self.begin_quiet(None)
     }
 
-    /// Whether a quiet is over: all that was begun before it is visible, or its PE is down. Asks
-    /// for what has to be asked.
-    pub fn is_over(&mut self, quiet: &mut Quiet) -> bool {
-        while let Some((pe, [changes, landings, puts])) = quiet.marks.last().copied() {
+    /// Whether a quiet is over: all that was begun before it is visible, or nobody sees it as its
+    /// PE is down. Asks for what has to be asked.
+    ///
+    /// # Errors
+    /// [`Refused::Down`]: what was got of a PE never comes.
+    pub fn is_over(&mut self, quiet: &mut Quiet) -> Result<bool, Refused> {
+        while let Some((pe, mark)) = quiet.marks.last().copied() {
             let link = self.machine.link(pe);
-            let is_over = link.changes.over >= changes
-                && link.landings.over >= landings
-                && link.puts.over >= puts;
-            if !is_over && link.standing == Standing::Up {
-                break;
+            let has_landed = link.has_landed(mark.landings, mark.gets);
+            let is_visible = link.changes.over >= mark.changes && link.puts.over >= mark.puts;
+            match link.standing {
+                Standing::Down if !has_landed => return Err(Refused::Down { pe }),
+                Standing::Up if !has_landed || !is_visible => break,
+                _ => {}
             }
             quiet.marks.pop();
         }
         for index in 0..quiet.marks.len() {
-            let (pe, _) = quiet.marks[index];
-            self.machine.confirm(pe);
+            let (pe, mark) = quiet.marks[index];
+            if self.machine.link(pe).changes.over < mark.changes {
+                self.machine.confirm(pe);
+            }
+            self.machine.hurry(pe);
             self.send(pe);
-            self.fence_puts(pe);
+            if mark.puts > 0 {
+                self.fence_puts(pe);
+            }
         }
-        quiet.marks.is_empty()
+        Ok(quiet.marks.is_empty())
     }
 
     /// Has the fabric tell when the large puts to a PE are over.
@@ -422,7 +529,7 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
 
     /// Handles what came, and sends what waits. Gives how much came.
     pub fn poll(&mut self) -> usize {
-        let Self { endpoint, machine, pes, pieces, fences, news, .. } = self;
+        let Self { endpoint, machine, pes, pieces, straight, fences, news, .. } = self;
         let mut over = Vec::new();
         let events = endpoint.poll(BUDGET, &mut |event| match event {
             Event::Message(message) => {
@@ -446,6 +553,15 @@ impl<E: Endpoint, M: Memory> Driver<E, M> {
                             Landing::Lost { pe }
                         }
                     };
+                }
+                (STRAIGHT, result) => {
+                    let number = end.context & NUMBER;
+                    let Some(pe) = straight.remove(&number) else { return };
+                    match result {
+                        Ok(_) => machine.landed(pe, number),
+                        // No quiet is over for it.
+                        Err(error) => failed(news, pe, error),
+                    }
                 }
                 (FENCE, _) => over.extend(fences.remove(&end.context)),
                 (_, Err(error)) => {

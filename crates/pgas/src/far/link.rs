@@ -5,7 +5,7 @@
 //! - At most [`QUEUE_MAX`] full messages of the program wait, and the answers that the peer may ask
 //!   for. Behind them come steps of collectives, which wait for those of others.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::eager::Eager;
 use super::entry::{Breach, Entry};
@@ -89,6 +89,8 @@ pub struct Link {
     pub changes: Progress,
     /// Answers whose bytes go to memory of the program by themselves.
     pub landings: Progress,
+    /// Gets of the fabric that land by themselves and are under way, by their numbers.
+    pub gets: BTreeSet<u64>,
     /// Large puts, which the transport carries.
     pub puts: Progress,
     /// A large put has to wait until so many changes are over: they came before a fence.
@@ -113,6 +115,7 @@ impl Link {
             confirms: 0,
             changes: Progress::default(),
             landings: Progress::default(),
+            gets: BTreeSet::new(),
             puts: Progress::default(),
             fenced: 0,
             eager: Eager::default(),
@@ -133,8 +136,15 @@ impl Link {
 
     /// Whether something is under way that a quiet waits for.
     #[must_use]
-    pub const fn is_dirty(&self) -> bool {
-        self.changes.is_open() || self.landings.is_open() || self.puts.is_open()
+    pub fn is_dirty(&self) -> bool {
+        let is_getting = self.landings.is_open() || !self.gets.is_empty();
+        is_getting || self.changes.is_open() || self.puts.is_open()
+    }
+
+    /// Whether so many answers have landed, and all gets with lower numbers.
+    #[must_use]
+    pub fn has_landed(&self, answers: u64, gets: u64) -> bool {
+        self.landings.over >= answers && self.gets.first().is_none_or(|first| *first >= gets)
     }
 
     /// Adds an entry behind all others.
@@ -199,10 +209,12 @@ impl Link {
     }
 
     /// The peer is not reached any more: nothing is sent or waited for. Data that came for
-    /// collective calls stay.
+    /// collective calls stay, and it is known what never comes.
     pub fn end(&mut self) {
-        let eager = self.eager.last();
-        *self = Self { standing: Standing::Down, eager, ..Self::new(self.message_bytes) };
+        let (eager, landings) = (self.eager.last(), self.landings);
+        let gets = std::mem::take(&mut self.gets);
+        let ended = Self::new(self.message_bytes);
+        *self = Self { standing: Standing::Down, eager, landings, gets, ..ended };
     }
 }
 

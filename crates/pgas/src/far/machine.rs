@@ -11,12 +11,11 @@
 //! - A quiet is over for a PE when all that was begun before it is known to be there, or the PE is
 //!   down.
 
-use std::collections::BTreeSet;
-
 use weft_fabric::{Atomic, Width};
 
 use super::entry::{Breach, DATA_BYTES, Entries, Entry, Place};
 use super::link::{Link, QUESTIONS_MAX, Standing};
+use super::pes::Pes;
 
 /// The memory of this PE, as messages of others reach it. Each call checks its range.
 pub trait Memory {
@@ -124,11 +123,11 @@ pub struct Machine<M> {
     questions: Vec<Question>,
     free: Vec<u32>,
     /// PEs with something under way that a quiet waits for.
-    dirty: BTreeSet<usize>,
+    dirty: Pes,
     /// PEs with messages that are to leave.
-    sending: BTreeSet<usize>,
+    sending: Pes,
     /// PEs with a message that waits for more.
-    lingering: BTreeSet<usize>,
+    lingering: Pes,
 }
 
 impl<M: Memory> Machine<M> {
@@ -141,9 +140,9 @@ impl<M: Memory> Machine<M> {
             links: (0..pes).map(|_| Link::new(message_bytes)).collect(),
             questions: Vec::new(),
             free: Vec::new(),
-            dirty: BTreeSet::new(),
-            sending: BTreeSet::new(),
-            lingering: BTreeSet::new(),
+            dirty: Pes::none_of(pes),
+            sending: Pes::none_of(pes),
+            lingering: Pes::none_of(pes),
         }
     }
 
@@ -349,7 +348,8 @@ impl<M: Memory> Machine<M> {
 
     /// Lets leave all that waits.
     pub fn hurry_all(&mut self) {
-        while let Some(pe) = self.lingering.pop_first() {
+        while let Some(pe) = self.lingering.next(0) {
+            self.lingering.remove(pe);
             self.hurry(pe);
         }
     }
@@ -369,7 +369,7 @@ impl<M: Memory> Machine<M> {
         if link.lingers() {
             self.lingering.insert(pe);
         } else {
-            self.lingering.remove(&pe);
+            self.lingering.remove(pe);
         }
     }
 
@@ -401,7 +401,7 @@ impl<M: Memory> Machine<M> {
     /// The PEs with something under way that a quiet waits for, from one on.
     #[must_use]
     pub fn next_dirty(&self, from: usize) -> Option<usize> {
-        self.dirty.range(from..).next().copied()
+        self.dirty.next(from)
     }
 
     /// Notes that something is under way to a PE beside messages.
@@ -409,17 +409,29 @@ impl<M: Memory> Machine<M> {
         self.dirty.insert(pe);
     }
 
+    /// Notes a get of a PE that lands by itself.
+    pub(super) fn gets(&mut self, pe: usize, number: u64) {
+        self.links[pe].gets.insert(number);
+        self.dirty.insert(pe);
+    }
+
+    /// It has landed.
+    pub(super) fn landed(&mut self, pe: usize, number: u64) {
+        self.links[pe].gets.remove(&number);
+        self.clean(pe);
+    }
+
     /// Notes that less may be under way to a PE.
     pub(super) fn clean(&mut self, pe: usize) {
         if !self.links[pe].is_dirty() {
-            self.dirty.remove(&pe);
+            self.dirty.remove(pe);
         }
     }
 
     /// The next PE, from one on, to which something is to leave.
     #[must_use]
     pub fn next_sending(&self, from: usize) -> Option<usize> {
-        self.sending.range(from..).next().copied()
+        self.sending.next(from)
     }
 
     /// The message that is to leave next for a PE.
@@ -432,7 +444,7 @@ impl<M: Memory> Machine<M> {
     pub fn sent(&mut self, pe: usize) {
         self.links[pe].sent();
         if self.links[pe].next().is_none() {
-            self.sending.remove(&pe);
+            self.sending.remove(pe);
         }
     }
 
@@ -515,7 +527,7 @@ impl<M: Memory> Machine<M> {
     pub fn down(&mut self, pe: usize) {
         self.links[pe].end();
         for set in [&mut self.dirty, &mut self.sending, &mut self.lingering] {
-            set.remove(&pe);
+            set.remove(pe);
         }
         for (id, question) in (0..).zip(&mut self.questions) {
             match *question {

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `entry` | the bytes of messages |
 //! | `eager` | data that wait for a collective call |
+//! | `pes` | sets of PEs |
 //! | `link`, `machine` | what goes to and comes from PEs, without input and output |
 //! | `driver` | the same over an endpoint of the fabric |
 //! | `own` | the memory of this PE, as messages change it |
@@ -27,13 +28,17 @@ pub mod fuzz;
 pub mod link;
 pub mod machine;
 pub mod own;
+mod pes;
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use weft_fabric::Atomic;
 
-pub use driver::{Driver, Far, INLINE_BYTES, LANDING_BYTES, News, PIECE_BYTES};
+pub use driver::{
+    Driver, Far, INLINE_BYTES, LANDING_BYTES, Lands, News, PIECE_BYTES, Regions, WORKSPACE,
+    WORKSPACE_BYTES,
+};
 pub use entry::{Place, Segment};
 
 /// The way to PEs of other hosts. Its calls wait where they have to, and end the job when a PE that
@@ -53,7 +58,8 @@ pub trait Remote: Send + Sync {
         urgent: bool,
     );
 
-    /// Gets bytes of a place. Without `waits` they may come later, up to the next quiet.
+    /// Gets bytes of a place. Without `waits` they may come later, up to the next quiet or
+    /// [`Remote::landed`].
     ///
     /// # Safety
     /// `into` must have room for the bytes, until the quiet if it does not wait.
@@ -65,6 +71,12 @@ pub trait Remote: Send + Sync {
         bytes: usize,
         waits: bool,
     );
+
+    /// Waits until all bytes have come that were asked for before.
+    fn landed(&self, call: &str);
+
+    /// Memory of [`WORKSPACE_BYTES`] for collectives. Many gets into it can be under way at a time.
+    fn workspace(&self) -> *mut u8;
 
     /// Changes a word whose former value nobody wants.
     fn change(&self, call: &str, at: (usize, Place), atomic: Atomic);

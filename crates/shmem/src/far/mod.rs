@@ -25,7 +25,10 @@ use weft_pgas::far::driver::{Quiet, Remains};
 use weft_pgas::far::entry::DATA_BYTES;
 use weft_pgas::far::machine::{Goes, Refused};
 use weft_pgas::far::own::Own;
-use weft_pgas::far::{Driver, Far, INLINE_BYTES, News, PIECE_BYTES, Place, Remote};
+use weft_pgas::far::{
+    Driver, Far, INLINE_BYTES, Lands, News, PIECE_BYTES, Place, Regions, Remote, WORKSPACE,
+    WORKSPACE_BYTES,
+};
 use weft_pgas::fault::{Fault, raise};
 use weft_pgas::space;
 use weft_sync::{AdaptiveWait, Step, contention};
@@ -44,8 +47,8 @@ const YIELDS: u32 = 50;
 /// Looks at the card in a poll. A message is seen earlier by that, and a store of a PE of the
 /// own host later: a look takes 0.3 us.
 const LOOKS: u32 = 4;
-/// Bytes of a get that goes by questions: their answers fill a message.
-const ASKED_BYTES: usize = 9 * DATA_BYTES;
+/// Bytes of a get that goes by questions: their answers fill a message, as those of a put do.
+const ASKED_BYTES: usize = INLINE_BYTES;
 /// Longest sleep of a call before it looks by itself.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -64,6 +67,8 @@ struct Desk {
 /// The way to PEs of other hosts.
 pub struct Station {
     desk: Mutex<Desk>,
+    /// The address of the workspace of collectives.
+    workspace: usize,
     /// How often a thread of the program has looked.
     looks: AtomicU64,
     /// The library's thread sleeps until something comes.
@@ -90,7 +95,7 @@ pub fn station() -> Option<&'static Station> {
 pub fn begin(
     mut endpoint: Port,
     far: Vec<Option<Far>>,
-    landing: opening::PortRegion,
+    regions: Regions<opening::PortRegion>,
 ) -> Result<(), String> {
     endpoint.look_often(LOOKS);
     let system = |error: rustix::io::Errno| format!("the way to other hosts: {error}");
@@ -99,10 +104,12 @@ pub fn begin(
     // SAFETY: the space is open. Questions name memory of the program's calls, for which the
     // specification wants it to stay until the quiet.
     let own = unsafe { Own::new() };
-    let driver = Driver::new(endpoint, own, far, landing);
+    let workspace = regions.landing.base().as_ptr().wrapping_add(WORKSPACE).expose_provenance();
+    let driver = Driver::new(endpoint, own, far, regions);
     let desk = Desk { driver, scratch: Vec::with_capacity(PIECE_BYTES), lost: None };
     let station = STATION.get_or_init(|| Station {
         desk: Mutex::new(desk),
+        workspace,
         looks: AtomicU64::new(0),
         thread_sleeps: AtomicBool::new(false),
         is_called: AtomicBool::new(false),
@@ -114,9 +121,12 @@ pub fn begin(
 }
 
 impl Desk {
-    /// Handles what came. Gives how much that was.
-    fn look(&mut self) -> usize {
-        let came = self.driver.poll();
+    /// Handles what came. Whether anything did.
+    fn look(&mut self) -> bool {
+        let before = self.driver.endpoint().reports();
+        let events = self.driver.poll();
+        // A peer that asks whether its puts are there makes no event.
+        let came = events > 0 || self.driver.endpoint().reports() != before;
         while let Some(news) = self.driver.news() {
             self.hear(news);
         }
@@ -124,6 +134,14 @@ impl Desk {
             raise("the library", &Fault::Lost { pe, reason });
         }
         came
+    }
+
+    /// Has a PE that waits in a call go on looking, as the fabric begins to move its memory. Where
+    /// the provider does that without a report, such a PE fell asleep, and each access woke it.
+    fn knock(&mut self, pe: usize) {
+        if let Some(peer) = self.driver.idle_peer(pe) {
+            self.driver.endpoint().knock(peer);
+        }
     }
 
     /// A PE is not reached. The launcher may know more, and is given time to say it.
@@ -192,7 +210,7 @@ impl Station {
                 let came = desk.look();
                 match attempt(&mut desk) {
                     Ok(Some(result)) => return result,
-                    Ok(None) | Err(Refused::Busy) => came > 0,
+                    Ok(None) | Err(Refused::Busy) => came,
                     Err(Refused::Down { pe }) => {
                         drop(desk);
                         if control::has_ended(pe) {
@@ -216,7 +234,30 @@ impl Station {
     }
 
     fn wait_quiet(&self, call: &str, mut quiet: Quiet) {
-        self.until(call, |desk| Ok(desk.driver.is_over(&mut quiet).then_some(())));
+        self.until(call, |desk| Ok(desk.driver.is_over(&mut quiet)?.then_some(())));
+    }
+
+    /// Where bytes for an address land by themselves, if they do.
+    fn lands(&self, address: usize, bytes: usize) -> Option<Lands> {
+        let offset = address.wrapping_sub(self.workspace);
+        if offset < WORKSPACE_BYTES && bytes <= WORKSPACE_BYTES - offset {
+            return Some(Lands::InWorkspace(offset));
+        }
+        space::place_of_bytes(address, bytes).map(Lands::At)
+    }
+
+    /// Begins gets whose bytes land by themselves.
+    fn get_straight(&self, call: &str, (pe, place): (usize, Place), lands: Lands, bytes: usize) {
+        self.at_desk().knock(pe);
+        for done in (0..bytes).step_by(PIECE_BYTES) {
+            let (count, place) = (PIECE_BYTES.min(bytes - done), place.plus(done));
+            let lands = match lands {
+                Lands::At(place) => Lands::At(place.plus(done)),
+                Lands::InWorkspace(offset) => Lands::InWorkspace(offset + done),
+            };
+            self.until(call, |desk| desk.driver.get_straight(pe, place, count, lands).map(Some));
+        }
+        self.call_thread();
     }
 
     /// Waits until PEs of other hosts have what was said to them, for a limited time.
@@ -225,7 +266,8 @@ impl Station {
         let mut desk = self.at_desk();
         desk.driver.hurry();
         let mut quiet = desk.driver.begin_last_quiet();
-        while !desk.driver.is_over(&mut quiet) && Instant::now() < end {
+        // What was got of a PE that is gone is of no use any more.
+        while matches!(desk.driver.is_over(&mut quiet), Ok(false)) && Instant::now() < end {
             drop(desk);
             self.sleep(NAP);
             desk = self.at_desk();
@@ -290,6 +332,9 @@ impl Remote for Station {
         bytes: usize,
         urgent: bool,
     ) {
+        if bytes > INLINE_BYTES {
+            self.at_desk().knock(pe);
+        }
         let mut done = 0;
         while done < bytes {
             let count = if bytes <= INLINE_BYTES { bytes } else { PIECE_BYTES.min(bytes - done) };
@@ -320,10 +365,18 @@ impl Remote for Station {
         bytes: usize,
         waits: bool,
     ) {
+        // Those that nobody waits for come by themselves where that takes no more than a question.
+        if !waits
+            && bytes > DATA_BYTES
+            && let Some(lands) = self.lands(into.addr(), bytes)
+        {
+            return self.get_straight(call, (pe, place), lands, bytes);
+        }
         if bytes <= ASKED_BYTES {
             // SAFETY: the caller's promises.
             return unsafe { self.ask(call, (pe, place), into, bytes, waits) };
         }
+        self.at_desk().knock(pe);
         let mut pieces = std::collections::VecDeque::new();
         let (mut asked, mut done) = (0, 0);
         while done < bytes {
@@ -357,6 +410,15 @@ impl Remote for Station {
                 }
             });
         }
+    }
+
+    fn landed(&self, call: &str) {
+        let landing = self.at_desk().driver.begin_landing();
+        self.wait_quiet(call, landing);
+    }
+
+    fn workspace(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.workspace)
     }
 
     fn change(&self, call: &str, (pe, place): (usize, Place), atomic: Atomic) {
@@ -428,7 +490,7 @@ impl Remote for Station {
     }
 
     fn poll(&self) -> bool {
-        self.at_desk().look() > 0
+        self.at_desk().look()
     }
 
     fn sleep(&self, at_most: Duration) {

@@ -15,7 +15,7 @@ use weft_fabric::{
 use weft_libfabric::Wanted;
 use weft_memory::{Memory, MemoryOptions};
 use weft_options::Options;
-use weft_pgas::far::LANDING_BYTES;
+use weft_pgas::far::{LANDING_BYTES, Regions};
 use weft_transport_ofi::{OfiRegion, OfiTransport, Parameters, Ports};
 
 use super::thread::without_signals;
@@ -73,8 +73,8 @@ fn parse(text: &str) -> Option<FarCard> {
 pub struct Opened {
     /// The endpoint.
     pub endpoint: Port,
-    /// Memory in which gets land.
-    pub landing: PortRegion,
+    /// Its memory.
+    pub regions: Regions<PortRegion>,
     /// The card for others.
     pub card: FarCard,
 }
@@ -114,15 +114,16 @@ pub fn open(
         let range = LocalRange::new(&region, 0, bytes as u64);
         let access = Access::READ | Access::WRITE;
         let key = endpoint.grant_within(range, Audience::Partition, access, PATIENCE);
-        key.map_err(|error| text(&error))
+        key.map(|key| (region, key)).map_err(|error| text(&error))
     };
-    let heap = offer(heap, heap_bytes)?;
+    let (heap, heap_key) = offer(heap, heap_bytes)?;
     let statics = statics.map(|memory| offer(memory, memory.segment().length())).transpose()?;
+    let (statics, statics_key) = statics.unzip();
     let landing =
         Memory::fresh(MemoryOptions::bytes(LANDING_BYTES)).map_err(|error| text(&error))?;
     let landing = endpoint.register_memory(&landing).map_err(|error| text(&error))?;
-    let card = FarCard { address: endpoint.address(), heap, statics };
-    Ok(Opened { endpoint, landing, card })
+    let card = FarCard { address: endpoint.address(), heap: heap_key, statics: statics_key };
+    Ok(Opened { endpoint, regions: Regions { heap, statics, landing }, card })
 }
 
 /// Connects to PEs of other hosts, and gives their handles in the same order.

@@ -30,7 +30,7 @@ impl<N: Nic> Engine<N> {
             (pair.heard, pair.pinged) = (now, None);
             self.receive_all(apart.packets);
             self.move_pieces(handle);
-            self.dirty.insert(handle);
+            self.give_turn(handle);
             self.send(handle);
         }
     }

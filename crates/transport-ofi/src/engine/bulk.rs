@@ -135,7 +135,7 @@ impl<N: Nic> Engine<N> {
             self.advance(number);
             // A packet may wait until the card has them.
             if self.pair(Peer(handle)).is_ok_and(|pair| !pair.sending.outbox.is_empty()) {
-                self.dirty.insert(handle);
+                self.give_turn(handle);
             }
         }
     }
@@ -233,7 +233,7 @@ impl<N: Nic> Engine<N> {
             if operation.moving == 0 {
                 self.remove(number);
                 // A farewell may wait for it.
-                self.dirty.insert(handle);
+                self.give_turn(handle);
             }
             self.release_keys(handle);
         }

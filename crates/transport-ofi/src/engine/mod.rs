@@ -106,12 +106,12 @@ pub(crate) struct Engine<N> {
     fences: BTreeMap<u64, (u64, usize)>,
     /// Groups to which a message was refused, with their other members.
     refused_groups: BTreeMap<Group, Vec<EndpointAddress>>,
-    /// Pairs that may have something to send.
-    dirty: BTreeSet<u32>,
+    /// Pairs that may have something to send, in turn. Only one whose [`Turn`](pair::Turn) is `Next` has it.
+    turns: VecDeque<u32>,
     /// Pairs that have ended, for the directory: the peer's address and the secret.
     lost: Vec<(EndpointAddress, [u8; 16])>,
     /// Pairs for which the card had no room.
-    busy: BTreeSet<u32>,
+    busy: Vec<u32>,
     /// Reports of the card that are not handled.
     arrived: Vec<Arrived>,
     /// The bytes of the packets among them.
@@ -205,9 +205,9 @@ impl<N: Nic> Engine<N> {
             window_results: BTreeMap::new(),
             fences: BTreeMap::new(),
             refused_groups: BTreeMap::new(),
-            dirty: BTreeSet::new(),
+            turns: VecDeque::new(),
             lost: Vec::new(),
-            busy: BTreeSet::new(),
+            busy: Vec::new(),
             arrived: Vec::new(),
             arrived_bytes: Vec::new(),
             leaving: Vec::with_capacity(PACKET_BYTES),
@@ -384,7 +384,7 @@ impl<N: Nic> Engine<N> {
             pair.receiving.owed_packets += usize::from(at_once);
         }
         let told_of_room = packet.credits.messages > 0 || packet.credits.notifications > 0;
-        self.dirty.insert(handle);
+        self.give_turn(handle);
         if told_of_room {
             self.tell_room(handle);
         }
@@ -470,7 +470,7 @@ impl<N: Nic> Engine<N> {
 
     fn living_at(&mut self, address: EndpointAddress) -> Option<&mut Pair> {
         let handle = *self.living.get(&address)?;
-        self.dirty.insert(handle);
+        self.give_turn(handle);
         self.pair_mut(handle)
     }
 

@@ -325,7 +325,7 @@ impl<N: Nic> Engine<N> {
         let number = self.add(handle, What::Ask(request), 0, reply);
         if let Some(pair) = self.pair_mut(handle) {
             pair.sending.asks.push_back(number);
-            self.dirty.insert(handle);
+            self.give_turn(handle);
         }
     }
 
@@ -362,7 +362,7 @@ impl<N: Nic> Engine<N> {
         let handle = operation.peer;
         if let Some(pair) = self.pair_mut(handle) {
             pair.sending.asks.push_back(number);
-            self.dirty.insert(handle);
+            self.give_turn(handle);
         }
     }
 
@@ -385,7 +385,7 @@ impl<N: Nic> Engine<N> {
         let (sent_after, reply) = (asked.sent_after, asked.reply);
         if let Some(pair) = self.pair_mut(handle) {
             pair.sending.asked -= 1;
-            self.dirty.insert(handle);
+            self.give_turn(handle);
         }
         self.confirm(handle, sent_after);
         match (reply, result) {
@@ -437,7 +437,7 @@ impl<N: Nic> Engine<N> {
                     self.tell_room(handle);
                 }
             }
-            self.dirty.insert(handle);
+            self.give_turn(handle);
         }
         self.release_keys(handle);
         if !is_good {

@@ -31,7 +31,7 @@ impl<N: Nic> Engine<N> {
             return false;
         };
         pair.order.fences.push(Fence { operation: number, called: pair.order.called });
-        self.dirty.insert(handle);
+        self.give_turn(handle);
         true
     }
 

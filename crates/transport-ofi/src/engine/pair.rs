@@ -53,6 +53,17 @@ pub(super) struct Pair {
     pub pinged: Option<Duration>,
     /// No way leads to the peer for now: nothing leaves.
     pub apart: Option<Apart>,
+    pub turn: Turn,
+}
+
+/// Whether a pair is looked at for something to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Turn {
+    None,
+    /// When its turn comes.
+    Next,
+    /// With the next look at the card, which had no room.
+    Card,
 }
 
 /// A time in which no way leads to a peer.
@@ -292,6 +303,14 @@ impl Order {
 }
 
 impl Pair {
+    /// Has the pair looked at for something to send.
+    pub fn take_turn(&mut self, turns: &mut VecDeque<u32>) {
+        if self.turn == Turn::None {
+            self.turn = Turn::Next;
+            turns.push_back(self.own.number);
+        }
+    }
+
     /// Whether a key of the peer is in force, as far as it is known.
     pub fn has_in_force(&self, key: RemoteKey) -> bool {
         matches!(self.keys.get(&key), Some(Known::Valid(_)))

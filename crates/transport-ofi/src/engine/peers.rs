@@ -5,7 +5,9 @@ use std::time::Duration;
 use weft_fabric::{ConnectError, DownReason, EndpointAddress, OperationError, Peer, Register};
 use weft_libfabric::Peer as NicPeer;
 
-use super::pair::{Farewell, Held, LastWords, Life, Order, Out, Pair, Receiving, SPARE, Sending};
+use super::pair::{
+    Farewell, Held, LastWords, Life, Order, Out, Pair, Receiving, SPARE, Sending, Turn,
+};
 use super::{Engine, Queued, STRANGERS_MAX, Slot};
 use crate::directory::Introduction;
 use crate::nic::Nic;
@@ -83,6 +85,7 @@ impl<N: Nic> Engine<N> {
             heard: now,
             pinged: None,
             apart: None,
+            turn: Turn::None,
         };
         self.pairs.push(Slot::Used(Box::new(pair)));
         self.living.insert(of.address, handle);
@@ -90,7 +93,7 @@ impl<N: Nic> Engine<N> {
         if let Some((greeting, _)) = waits.and_then(|place| self.strangers.remove(place)) {
             self.greeted(greeting);
         }
-        self.dirty.insert(handle);
+        self.give_turn(handle);
         self.send(handle);
         Ok(handle)
     }
@@ -124,7 +127,7 @@ impl<N: Nic> Engine<N> {
         pair.sending.messages += usize::from(greeting.messages);
         pair.sending.notifications += usize::from(greeting.notifications);
         let handle = pair.own.number;
-        self.dirty.insert(handle);
+        self.give_turn(handle);
         self.send(handle);
     }
 
@@ -199,7 +202,7 @@ impl<N: Nic> Engine<N> {
         pair.sending.outbox.retain(|out| matches!(out, Out::Message { .. } | Out::Told(_)));
         self.told_down(handle, address, reason);
         self.part_apart(handle);
-        self.dirty.insert(handle);
+        self.give_turn(handle);
         self.send(handle);
     }
 
@@ -237,7 +240,7 @@ impl<N: Nic> Engine<N> {
             if pair.sending.farewell == Farewell::Left {
                 return self.forget(handle);
             }
-            self.dirty.insert(handle);
+            self.give_turn(handle);
             return;
         }
         self.end_operations(handle);
@@ -248,7 +251,7 @@ impl<N: Nic> Engine<N> {
         pair.drop_unsent();
         (pair.sending.farewell, pair.sending.peer_left) = (Farewell::Waits(reason), true);
         self.told_down(handle, address, reason);
-        self.dirty.insert(handle);
+        self.give_turn(handle);
         self.send(handle);
     }
 
@@ -264,7 +267,6 @@ impl<N: Nic> Engine<N> {
         if let Ok(place) = usize::try_from(handle) {
             self.pairs[place] = Slot::Ended(address);
         }
-        self.dirty.remove(&handle);
     }
 
     /// Looks for peers that are silent, and for pairs whose time is over.
@@ -296,7 +298,7 @@ impl<N: Nic> Engine<N> {
                     if is_silent && pair.pinged.is_none() && pair.theirs.is_some() {
                         pair.pinged = Some(now);
                         pair.sending.ping = true;
-                        self.dirty.insert(handle);
+                        pair.take_turn(&mut self.turns);
                     }
                 }
             }

@@ -325,7 +325,7 @@ impl<N: Nic> Engine<N> {
             let Some(pair) = self.pair_mut(handle) else { return };
             pair.voids.remove(&key);
             pair.sending.rights.push_back(Body::Released(key));
-            self.dirty.insert(handle);
+            self.give_turn(handle);
         }
     }
 

@@ -4,7 +4,7 @@ use weft_fabric::{DownReason, Peer, Register};
 use weft_libfabric::Refused;
 
 use super::operations::Reply;
-use super::pair::{Farewell, Life, Out, Pair};
+use super::pair::{Farewell, Life, Out, Pair, Turn};
 use super::{Engine, Queued};
 use crate::nic::Nic;
 use crate::packet::{Body, Greeting, Label, Packet, Request};
@@ -24,17 +24,35 @@ impl<N: Nic> Engine<N> {
     /// Sends whatever can be sent. Room of the card goes to packets first: among them are signs of
     /// life, and pieces would take all of it again and again.
     pub(super) fn send_all(&mut self) {
-        self.dirty.append(&mut self.busy);
-        self.send_dirty();
+        for place in 0..self.busy.len() {
+            let handle = self.busy[place];
+            if let Some(pair) = self.pair_mut(handle) {
+                pair.turn = Turn::None;
+                self.give_turn(handle);
+            }
+        }
+        self.busy.clear();
+        self.take_turns();
         if !self.stalled.is_empty() {
             self.move_stalled();
-            self.send_dirty();
+            self.take_turns();
         }
     }
 
-    fn send_dirty(&mut self) {
-        while let Some(handle) = self.dirty.pop_first() {
-            self.send(handle);
+    /// A pair may have something to send.
+    pub(super) fn give_turn(&mut self, handle: u32) {
+        let place = usize::try_from(handle).ok();
+        if let Some(super::Slot::Used(pair)) = place.and_then(|place| self.pairs.get_mut(place)) {
+            pair.take_turn(&mut self.turns);
+        }
+    }
+
+    fn take_turns(&mut self) {
+        while let Some(handle) = self.turns.pop_front() {
+            if let Some(pair) = self.pair_mut(handle).filter(|pair| pair.turn == Turn::Next) {
+                pair.turn = Turn::None;
+                self.send(handle);
+            }
         }
     }
 
@@ -48,7 +66,11 @@ impl<N: Nic> Engine<N> {
         self.look_at_order(handle);
         match self.send_some(handle) {
             Some(Sent::Busy) => {
-                self.busy.insert(handle);
+                if let Some(pair) = self.pair_mut(handle)
+                    && std::mem::replace(&mut pair.turn, Turn::Card) != Turn::Card
+                {
+                    self.busy.push(handle);
+                }
             }
             Some(Sent::Lost) => self.orphan(handle, DownReason::Unreachable),
             Some(Sent::Yes) | None => {}
@@ -184,7 +206,7 @@ impl<N: Nic> Engine<N> {
                 _ => false,
             };
             if pair.order.is_awaited() {
-                self.dirty.insert(handle);
+                self.give_turn(handle);
             }
             if notifies {
                 self.count(Register::NotificationsSent, 1);
@@ -238,6 +260,17 @@ impl<N: Nic> Engine<N> {
             sending.pong |= was_asked;
         }
         Some(sent)
+    }
+
+    /// See [`OfiEndpoint::knock`](crate::OfiEndpoint::knock).
+    pub(crate) fn knock(&mut self, peer: Peer) {
+        let Some(pair) = self.pair_mut(peer.0).filter(|pair| pair.is_clear()) else { return };
+        pair.sending.room -= 1;
+        if !self.transmitted(peer.0, Body::Credit(true))
+            && let Some(pair) = self.pair_mut(peer.0)
+        {
+            pair.sending.room += 1;
+        }
     }
 
     /// Ends a pair because of what the peer sent, or because something of it is missing.

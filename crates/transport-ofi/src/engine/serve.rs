@@ -48,7 +48,7 @@ impl<N: Nic> Engine<N> {
     ) {
         if let Some(pair) = self.pair_mut(handle) {
             pair.sending.answers.push_back(Response { number, result, short: None });
-            self.dirty.insert(handle);
+            self.give_turn(handle);
         }
     }
 
@@ -67,7 +67,7 @@ impl<N: Nic> Engine<N> {
                     let (number, place) = (short.number, pair.receiving.handled);
                     let result = Err(error);
                     pair.sending.answers.push_back(Response { number, result, short: Some(place) });
-                    self.dirty.insert(handle);
+                    self.give_turn(handle);
                 }
                 false
             }

@@ -104,7 +104,7 @@ impl<N: Nic> Engine<N> {
         match pair.confirmed_by(handled) {
             Some(confirmed) if confirmed > pair.order.confirmed => {
                 self.confirm(handle, confirmed);
-                self.dirty.insert(handle);
+                self.give_turn(handle);
             }
             Some(_) => {}
             None => self.expel(handle, weft_fabric::DownReason::Misbehaved),
@@ -115,10 +115,10 @@ impl<N: Nic> Engine<N> {
     pub(super) fn confirm(&mut self, handle: u32, confirmed: u64) {
         let Some(pair) = self.pair_mut(handle) else { return };
         pair.order.confirmed = pair.order.confirmed.max(confirmed);
-        let count = pair.order.flying.iter().take_while(|put| put.place <= confirmed).count();
-        let over: Vec<u64> = pair.order.flying.drain(..count).map(|put| put.length).collect();
-        for length in over {
-            self.count(Register::PutBytes, length);
+        while let Some(pair) = self.pair_mut(handle)
+            && let Some(put) = pair.order.flying.pop_front_if(|put| put.place <= confirmed)
+        {
+            self.count(Register::PutBytes, put.length);
             self.free_place();
         }
     }
@@ -145,7 +145,7 @@ impl<N: Nic> Engine<N> {
                 self.tell_room(handle);
             }
         }
-        self.dirty.insert(handle);
+        self.give_turn(handle);
         true
     }
 
