@@ -69,7 +69,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set(changes in proptest::collection::vec((any::<bool>(), 0_usize..200), 0..100)) {
+        fn it_is_a_set(
+            changes in proptest::collection::vec((any::<bool>(), 0_usize..200), 0..100),
+        ) {
             let (mut pes, mut model) = (Pes::none_of(200), BTreeSet::new());
             for (adds, pe) in changes {
                 if adds {
