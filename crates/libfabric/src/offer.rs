@@ -247,8 +247,8 @@ impl Offer {
 
     /// Whether a message to a peer arrives when the bytes of all writes are there that were begun
     /// before it. `FI_ORDER_SAW` says that the target handles them in this order, and not when
-    /// bytes are visible: they are with the providers that were looked at, which have one stream or queue
-    /// for both. Such a provider is asked for it when it is wanted by its name.
+    /// bytes are visible: they are with the providers that were looked at, which have one stream or
+    /// queue for both. Such a provider is asked for it when it is wanted by its name.
     #[must_use]
     pub fn keeps_messages_behind_writes(&self) -> bool {
         let is_kept = self.tx().msg_order & self.rx().msg_order & order::SAW != 0;

@@ -106,7 +106,8 @@ pub(crate) struct Engine<N> {
     fences: BTreeMap<u64, (u64, usize)>,
     /// Groups to which a message was refused, with their other members.
     refused_groups: BTreeMap<Group, Vec<EndpointAddress>>,
-    /// Pairs that may have something to send, in turn. Only one whose [`Turn`](pair::Turn) is `Next` has it.
+    /// Pairs that may have something to send, in turn. Only one whose [`Turn`](pair::Turn) is
+    /// `Next` has it.
     turns: VecDeque<u32>,
     /// Pairs that have ended, for the directory: the peer's address and the secret.
     lost: Vec<(EndpointAddress, [u8; 16])>,
