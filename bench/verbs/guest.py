@@ -12,7 +12,8 @@ from pathlib import Path
 
 READY_S = 120
 WIRE_S = 20
-MEMORY_MB = 2048
+# 256 endpoints have some 2 GiB of buffers.
+MEMORY_MB = 6144
 # With ten times as much a program has lost its way.
 OUTPUT_BYTES_MAX = 4 << 20
 
