@@ -1,29 +1,14 @@
 //! A knock is a report for the peer and no event, and its room comes back however many there are.
 
-use std::sync::Arc;
+mod common;
 
-use weft_broker::local::LocalBroker;
-use weft_broker::{Limits, no_bells};
-use weft_fabric::{
-    Blocking, Endpoint, EndpointOptions, Event, MessageHeader, NodeId, PATIENCE, Transport,
-};
-use weft_options::ServicePolicy;
+use weft_fabric::{Endpoint, Event, MessageHeader};
 use weft_transport_ofi::seeded::{SeededNet, Settings};
-use weft_transport_ofi::{OfiTransport, Parameters};
 
 #[test]
 fn a_knock_is_a_report_and_no_event() {
     let net = SeededNet::new(Settings::default());
-    let (limits, policy) = (Limits::default(), ServicePolicy::default());
-    let broker = LocalBroker::new(NodeId::LOCAL, limits, policy, no_bells);
-    let parameters = Parameters { spins: 0, yields: 0, ..Parameters::default() };
-    let mut endpoints = [0, 1].map(|_| {
-        let transport = OfiTransport::new(net.clone(), Arc::new(broker.clone()), parameters);
-        transport.open(&EndpointOptions::default()).expect("room")
-    });
-    let address = endpoints[1].address();
-    let peer = endpoints[0].connect_within(address, PATIENCE).expect("it is there");
-    let [one, two] = &mut endpoints;
+    let ([mut one, mut two], peer) = common::pair(&net);
     let mut heard = Vec::new();
     let mut turns = |count: usize, one: &mut dyn FnMut(), two: &mut dyn FnMut(&mut Vec<u8>)| {
         for _ in 0..count {

@@ -1,33 +1,20 @@
 //! A write that fails although its key is in force ends its pair: a word that was put behind it
 //! must not arrive over a new connection and tell of bytes that are not there.
 
-use std::sync::Arc;
+mod common;
 
-use weft_broker::local::LocalBroker;
-use weft_broker::{Limits, no_bells};
 use weft_fabric::{
-    Access, Audience, Blocking, DownReason, Endpoint, EndpointOptions, Event, LocalRange, NodeId,
-    Operation, PATIENCE, Region, Source, Target, Transport,
+    Access, Audience, Blocking, DownReason, Endpoint, Event, LocalRange, Operation, PATIENCE,
+    Region, Source, Target,
 };
-use weft_options::ServicePolicy;
 use weft_transport_ofi::seeded::{SeededNet, Settings};
-use weft_transport_ofi::{OfiTransport, Parameters};
 
 const BYTES: usize = 5_000;
 
 /// The word is called for at once, or when the program has heard that the write failed.
 fn the_word_never_arrives(calls_at_once: bool) {
     let net = SeededNet::new(Settings::default());
-    let (limits, policy) = (Limits::default(), ServicePolicy::default());
-    let broker = LocalBroker::new(NodeId::LOCAL, limits, policy, no_bells);
-    let parameters = Parameters { spins: 0, yields: 0, ..Parameters::default() };
-    let mut endpoints = [0, 1].map(|_| {
-        let transport = OfiTransport::new(net.clone(), Arc::new(broker.clone()), parameters);
-        transport.open(&EndpointOptions::default()).expect("room")
-    });
-    let address = endpoints[1].address();
-    let peer = endpoints[0].connect_within(address, PATIENCE).expect("it is there");
-    let [one, two] = &mut endpoints;
+    let ([mut one, mut two], peer) = common::pair(&net);
     let region = two.register(8 + BYTES as u64).expect("memory");
     let range = LocalRange::whole(&region);
     let key = two.grant_within(range, Audience::Partition, Access::all(), PATIENCE);

@@ -124,7 +124,7 @@ pub(crate) unsafe fn combine_first<O: Combine<T>, T: Copy>(
 /// the first element of each chunk, the results, and how many they are.
 ///
 /// # Safety
-/// What `of` gives must have the elements until they are stored.
+/// Each source that `of` gives must have the elements until they are stored.
 pub(crate) unsafe fn combine_chunks<O: Combine<T>, T: Copy>(
     elements: usize,
     members: usize,

@@ -20,8 +20,8 @@ use super::entry::{Breach, DATA_BYTES, Entry, MESSAGE_BYTES, MESSAGE_BYTES_MAX, 
 use super::link::{Link, Standing};
 use super::machine::{Answer, Goes, Machine, Memory, Refused};
 
-/// Puts of up to so many bytes go in messages: with the heads of their entries they fill one. Some
-/// of them behind one another take less time so than as puts of the fabric.
+/// Puts of up to so many bytes go in messages: with the heads of their entries they fill one. A
+/// stream of them takes less time in messages than as puts of the fabric.
 pub const INLINE_BYTES: usize = 9 * DATA_BYTES;
 /// Bytes of a put or a get of the fabric at most. Longer ones go in pieces.
 pub const PIECE_BYTES: usize = 256 << 10;

@@ -266,7 +266,7 @@ impl Station {
         let mut desk = self.at_desk();
         desk.driver.hurry();
         let mut quiet = desk.driver.begin_last_quiet();
-        // What was got of a PE that is gone is of no use any more.
+        // Nobody needs the bytes of a PE that is gone.
         while matches!(desk.driver.is_over(&mut quiet), Ok(false)) && Instant::now() < end {
             drop(desk);
             self.sleep(NAP);
