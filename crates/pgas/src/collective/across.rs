@@ -132,8 +132,10 @@ impl Group<'_> {
         let get = |index: isize, count: usize| {
             let from = from.wrapping_offset(index.wrapping_mul(sst)).addr();
             let to = to.wrapping_offset(index.wrapping_mul(dst)).cast_mut().cast();
+            // A count that a member of a collect gave may be any number: too many are refused.
+            let bytes = count.saturating_mul(size_of::<T>());
             // SAFETY: the caller's promise.
-            unsafe { calls::get(self.call, pe, from, to, count * size_of::<T>(), false) };
+            unsafe { calls::get(self.call, pe, from, to, bytes, false) };
         };
         if (sst, dst) == (1, 1) {
             get(0, count);
