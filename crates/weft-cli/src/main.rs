@@ -27,6 +27,7 @@ mod perf;
 mod providers;
 mod run;
 mod shmem;
+#[cfg(feature = "simulator")]
 mod sim;
 mod status;
 mod table;
@@ -76,6 +77,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Info(arguments) => information::show(arguments, &configuration()?),
         Command::Measure(command) => measure::measure(command, configuration),
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
+        #[cfg(feature = "simulator")]
         Command::Sim(command) => sim::sim(command),
         Command::Demo(arguments) => demo::demo(arguments),
         Command::Config(command) => config::config(command, invocation.flags.clone()),

@@ -10,7 +10,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use weft_scenario::{Point, Progress, Report, Scenario};
 
-use crate::arguments::{SimCommand, SimRunArguments};
+use crate::arguments::simulator::{RunArguments, SimCommand};
 use crate::output::show;
 use crate::table::Table;
 use crate::text_file::{self, TOPOLOGY_BYTES_MAX};
@@ -28,7 +28,7 @@ pub fn sim(command: &SimCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn run(arguments: &SimRunArguments) -> anyhow::Result<ExitCode> {
+fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let file = &arguments.file;
     let text = text_file::read(file, SCENARIO_BYTES_MAX)
         .with_context(|| format!("{} cannot be read; name a scenario", file.display()))?;

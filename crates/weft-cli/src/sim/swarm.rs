@@ -9,14 +9,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use weft_swarm::{Plan, Summary, Violation, run};
 
-use crate::arguments::SimSwarmArguments;
+use crate::arguments::simulator::SwarmArguments;
 use crate::output::{show, show_line};
 
 /// Violations that are told in full.
 const TOLD_MAX: usize = 10;
 
 /// `weft sim swarm`. The exit status is 1 if a seed broke a promise.
-pub fn swarm(arguments: &SimSwarmArguments) -> anyhow::Result<ExitCode> {
+pub fn swarm(arguments: &SwarmArguments) -> anyhow::Result<ExitCode> {
     let (from, count) = match arguments.seed {
         Some(seed) => (seed, 1),
         None => (arguments.from, arguments.seeds),
