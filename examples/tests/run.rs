@@ -1,6 +1,9 @@
 //! Each example ends well over each transport.
 
 #[allow(dead_code, reason = "the program's main is not called here")]
+#[path = "../examples/file_server.rs"]
+mod file_server;
+#[allow(dead_code, reason = "the program's main is not called here")]
 #[path = "../examples/hash_table.rs"]
 mod hash_table;
 #[allow(dead_code, reason = "the program's main is not called here")]
@@ -32,5 +35,12 @@ fn the_hash_table_has_what_was_written() {
 fn the_message_server_answers_every_client() {
     for transport in TRANSPORTS {
         over(transport, 4, message_server::MessageServer);
+    }
+}
+
+#[test]
+fn the_file_server_serves_every_client() {
+    for transport in TRANSPORTS {
+        over(transport, 4, file_server::FileServer);
     }
 }

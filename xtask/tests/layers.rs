@@ -34,6 +34,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-program",
             "weft-pmi",
             "weft-message",
+            "weft-session",
             "weft-routing",
             "weft-network",
         ],
