@@ -38,6 +38,9 @@ struct Node {
     /// Blocks that came, with their length and head.
     blocks: Vec<(SessionId, BlockId, u32, Vec<u8>)>,
     own_pools: BTreeMap<(SessionId, PoolId), u64>,
+    /// Blocks that were passed out of own memory, and those that came so, by session.
+    passed: BTreeMap<SessionId, u32>,
+    came: BTreeMap<SessionId, u32>,
 }
 
 /// The session was ended, and its end was not handed out yet.
@@ -68,12 +71,16 @@ impl Node {
             pools: BTreeMap::new(),
             blocks: Vec::new(),
             own_pools: BTreeMap::new(),
+            passed: BTreeMap::new(),
+            came: BTreeMap::new(),
         }
     }
 
     fn poll(&mut self, now: Duration, seen: &mut Seen) {
         let mut hellos = Vec::new();
-        let Self { sessions, known, open, asked, to_answer, pools, blocks, own_pools, .. } = self;
+        let Self {
+            sessions, known, open, asked, to_answer, pools, blocks, own_pools, came, ..
+        } = self;
         sessions.poll(now, 32, |event| match event {
             Event::Hello { session, protocol, version, options } => {
                 assert_eq!((protocol, version, options), (name(), 2, &b"hello"[..]));
@@ -98,6 +105,10 @@ impl Node {
                         assert_eq!(bytes_of(&answer.body), question);
                         "answered"
                     }
+                    Err(RequestError::TooLong | RequestError::AnswerTooLong) => {
+                        assert!(question.len() > 4_096);
+                        "too long"
+                    }
                     Err(RequestError::Late) => "late",
                     Err(RequestError::Cancelled) => "cancelled",
                     Err(RequestError::Session(_)) => "unanswered",
@@ -112,6 +123,13 @@ impl Node {
                 assert!(pools.insert((session, pool), shape).is_none());
             }
             Event::Block { session, block, length, head } => {
+                if let Some((_, number)) = head.split_first_chunk::<1>()
+                    && let Ok(number) = number.try_into()
+                {
+                    let due = came.entry(session).or_default();
+                    assert_eq!(u32::from_le_bytes(number), *due, "blocks come in order");
+                    *due += 1;
+                }
                 blocks.push((session, block, length, head.to_vec()));
             }
             Event::Moved { result, .. } => {
@@ -208,7 +226,10 @@ impl Node {
             Some(place) => {
                 let at = place * 2048 + u64::from(block.place * BLOCK_BYTES);
                 self.region.write(at, &bytes).expect("inside");
-                self.sessions.pass(session, block, length, &[byte])
+                let number = self.passed.entry(session).or_default();
+                let head = [&[byte][..], &number.to_le_bytes()].concat();
+                *number += 1;
+                self.sessions.pass(session, block, length, &head)
             }
         };
         match passed {
@@ -244,9 +265,18 @@ fn run(seed: u64, seen: &mut Seen) {
         mailbox_depth: [8, 64][random.random_range(0..2)],
         operations_max: [4, 64][random.random_range(0..2)],
         keys_max: 64,
+        control_ns: [0, 3_000][random.random_range(0..2)],
         ..Settings::seeded(seed)
     });
+    let messages = weft_message::Options {
+        window: [32, 256][random.random_range(0..2)],
+        queue_packets_max: [16, 64][random.random_range(0..2)],
+        outstanding_max: [1, 256][random.random_range(0..2)],
+        receive_bytes_max: [4_096, 1 << 20][random.random_range(0..2)],
+        ..Options::default().messages
+    };
     let options = Options {
+        messages,
         requests_max: [1, 8][random.random_range(0..2)],
         sessions_max: 12,
         open_within: Duration::from_micros(200),
@@ -326,14 +356,85 @@ fn settle(world: &SimWorld, nodes: &mut [Node], random: &mut ChaCha8Rng, seen: &
 }
 
 #[test]
+fn frames_that_wait_for_room_keep_their_order() {
+    const BLOCKS: u32 = 600;
+    let world = SimWorld::new(Settings { mailbox_depth: 8, ..Settings::seeded(1) });
+    let mut nodes = [0, 1].map(|number| Node::open(&world, number, &Options::default()));
+    let to = nodes[1].address;
+    let peer = nodes[0].sessions.endpoint().connect_within(to, PATIENCE).expect("it is there");
+    let id = nodes[0].sessions.open(peer, name(), &(2..=2), b"hello", Duration::ZERO);
+    let id = id.expect("its first");
+    nodes[0].known.insert(id);
+    let mut seen = Seen::new();
+    let mut poll = |node: &mut Node| {
+        world.advance(10_000);
+        node.poll(Duration::from_nanos(world.now()), &mut seen);
+    };
+    while nodes[0].open.is_empty() {
+        nodes.iter_mut().for_each(&mut poll);
+    }
+    let range = LocalRange::new(&nodes[0].region, 0, u64::from(BLOCKS));
+    let pool = nodes[0].sessions.lend(id, range, 1, Access::READ).expect("keys");
+    for number in 0..BLOCKS {
+        let block = nodes[0].sessions.take(id, pool).expect("own").expect("all are idle");
+        let head = [&[0][..], &number.to_le_bytes()].concat();
+        nodes[0].sessions.pass(id, block, 1, &head).expect("it was taken");
+    }
+    assert!(!nodes[0].sessions.is_idle(), "there is no room for so many");
+    for _ in 0..2_000 {
+        // It asserts the order.
+        nodes.iter_mut().for_each(&mut poll);
+    }
+    assert_eq!(nodes[1].blocks.len(), usize::try_from(BLOCKS).expect("few"));
+}
+
+#[test]
+fn a_program_that_was_stopped_does_not_take_its_peers_for_dead() {
+    let world = SimWorld::new(Settings::seeded(1));
+    let options = Options { silence: Some(Duration::from_millis(3)), ..Options::default() };
+    let mut nodes = [0, 1].map(|number| Node::open(&world, number, &options));
+    let to = nodes[1].address;
+    let peer = nodes[0].sessions.endpoint().connect_within(to, PATIENCE).expect("it is there");
+    let now = Duration::from_nanos(world.now());
+    let id = nodes[0].sessions.open(peer, name(), &(2..=2), b"hello", now).expect("its first");
+    nodes[0].known.insert(id);
+    let mut seen = Seen::new();
+    let mut turns = |nodes: &mut [Node], polling: &[usize], count: u32, step_ns: u64| {
+        for _ in 0..count {
+            world.advance(step_ns);
+            for at in polling {
+                nodes[*at].poll(Duration::from_nanos(world.now()), &mut seen);
+            }
+        }
+    };
+    turns(&mut nodes, &[0, 1], 100, 100_000);
+    // Both sleep for a long time, then one after the other looks again.
+    turns(&mut nodes, &[0], 1, 1_000_000_000);
+    turns(&mut nodes, &[0, 1], 200, 100_000);
+    assert!(nodes.iter().all(|node| node.open.len() == 1), "both are there");
+    // One that does not come back is taken for dead.
+    turns(&mut nodes, &[0], 200, 100_000);
+    assert!(nodes[0].open.is_empty() && nodes[0].known.is_empty());
+}
+
+#[test]
 fn sessions_end_once_and_requests_are_answered_once() {
     let seeds = std::env::var("WEFT_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
     let mut seen = Seen::new();
     for seed in 0..seeds.unwrap_or(60) {
         run(seed, &mut seen);
     }
-    for what in ["opened", "answered", "late", "cancelled", "unanswered", "moved", "used", "ended"]
-    {
+    for what in [
+        "opened",
+        "answered",
+        "late",
+        "cancelled",
+        "unanswered",
+        "too long",
+        "moved",
+        "used",
+        "ended",
+    ] {
         assert!(seen.get(what).is_some_and(|count| *count > 20), "{what}: {seen:?}");
     }
 }
