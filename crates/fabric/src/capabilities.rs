@@ -60,8 +60,6 @@ pub struct Capabilities {
     pub vpids: u16,
     /// Multicast groups.
     pub groups: u8,
-    /// Intervals of a global address map.
-    pub intervals: u8,
     /// Messages from one sender that may wait in a mailbox. A further send returns
     /// [`SendError::WouldBlock`](crate::SendError::WouldBlock). Between two endpoints with
     /// different depths the smaller one counts.
@@ -173,7 +171,6 @@ impl Capabilities {
             descriptor_bytes_max: 8 << 20,
             vpids: 256,
             groups: 64,
-            intervals: 64,
             mailbox_depth: 256,
             operations_max: 1024,
             peers_max: 256,

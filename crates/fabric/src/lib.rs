@@ -90,7 +90,6 @@ mod capabilities;
 mod endpoint;
 mod error;
 mod event;
-mod global_address;
 mod host;
 mod lane;
 mod notify;
@@ -113,7 +112,6 @@ pub use error::{
     RegisterError, SendError, WindowError, errno,
 };
 pub use event::{Completion, DownReason, Event, Filter, Message, Notification, Side};
-pub use global_address::{GlobalAddressMap, Interval, Located, MapError, Mask};
 pub use host::{Addressable, HostMemory, HostWindow, Watchable};
 pub use lane::{
     Attention, Carry, Lane, LaneClosed, LaneFull, Medium, ReceiveCursor, SendCursor, Slot,

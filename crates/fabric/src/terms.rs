@@ -27,7 +27,6 @@
 //! | [`Endpoint::fence`] | none | `FI_DELIVERY_COMPLETE` |
 //! | [`Endpoint::cancel`] | none | `fi_cancel` |
 //! | [`Window`] | SMFU window | none |
-//! | [`GlobalAddressMap`] | SMFU intervals (Eq. 3.1 to 3.4) | none |
 //! | [`Register`] | register file | none |
 //! | [`Capabilities`] | build parameters | `fi_info` |
 //! | [`EndpointLimits`] | build parameters | `fi_tx_attr`, `fi_domain_attr` |
@@ -40,9 +39,9 @@
 
 #[cfg(doc)]
 use crate::{
-    Access, Capabilities, Completion, Endpoint, EndpointAddress, EndpointLimits, GlobalAddressMap,
-    HostMemory, MessageHeader, Notification, Operation, Partition, PartitionId, Region, Register,
-    RemoteKey, Side, TrafficClass, Watchable, Window,
+    Access, Capabilities, Completion, Endpoint, EndpointAddress, EndpointLimits, HostMemory,
+    MessageHeader, Notification, Operation, Partition, PartitionId, Region, Register, RemoteKey,
+    Side, TrafficClass, Watchable, Window,
 };
 
 /// One term.

@@ -117,7 +117,6 @@ fn capabilities(of: &Capabilities) -> Value {
         "descriptor_bytes_max": of.descriptor_bytes_max,
         "vpids": of.vpids,
         "groups": of.groups,
-        "intervals": of.intervals,
         "mailbox_depth": of.mailbox_depth,
         "operations_max": of.operations_max,
         "peers_max": of.peers_max,
