@@ -74,8 +74,6 @@ pub struct Capabilities {
     /// Keys that each endpoint may have granted. A further grant fails with
     /// [`GrantError::Exhausted`](crate::GrantError::Exhausted).
     pub keys_max: usize,
-    /// Fetch-compare-and-add locks of each endpoint.
-    pub locks: u32,
     /// Registered regions of each endpoint. A further one fails with
     /// [`RegisterError::Exhausted`](crate::RegisterError::Exhausted).
     pub regions_max: usize,
@@ -175,7 +173,6 @@ impl Capabilities {
             operations_max: 1024,
             peers_max: 256,
             keys_max: 1024,
-            locks: 4096,
             regions_max: 1024,
             classes: 1,
             class: TrafficClass::Latency,

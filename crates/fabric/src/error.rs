@@ -419,14 +419,6 @@ pub enum OperationError {
         /// The requested length.
         length: u64,
     },
-    /// The lock does not exist.
-    #[error("lock {number} does not exist; there are {maximum}")]
-    InvalidLock {
-        /// The lock's number.
-        number: u32,
-        /// The number of locks.
-        maximum: u32,
-    },
     /// Table 3.1 does not have this combination of notifications.
     #[error("{command:?} has no responder to notify")]
     InvalidNotification {
@@ -485,7 +477,6 @@ impl OperationError {
             Self::OutOfBounds { .. }
             | Self::Misaligned { .. }
             | Self::InvalidLength { .. }
-            | Self::InvalidLock { .. }
             | Self::InvalidNotification { .. }
             | Self::Local(_)
             | Self::Empty

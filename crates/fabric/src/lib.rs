@@ -16,7 +16,7 @@
 //! | the same to all members of a group | [`Endpoint::send_multicast`] |
 //! | let peers reach memory | [`Endpoint::register`], [`Endpoint::grant`], [`Endpoint::revoke`] |
 //! | write and read there | [`Endpoint::put`], [`Endpoint::get`] |
-//! | change a word there | [`Endpoint::atomic`], [`Endpoint::lock`] |
+//! | change a word there | [`Endpoint::atomic`] |
 //! | tell a peer that bytes are there | [`Operation::notify`], [`Endpoint::put_signal`] |
 //! | say what comes before what | [`Endpoint::order`] |
 //! | learn that all is visible | [`Endpoint::fence`], [`Endpoint::fence_all`] |
@@ -101,7 +101,7 @@ pub mod terms;
 mod word;
 
 pub use address::{EndpointAddress, Group, NodeId, PartitionId, Vpid};
-pub use atomic::{Atomic, AtomicOperation, LockRequest, Width};
+pub use atomic::{Atomic, AtomicOperation, Width};
 pub use blocking::{Blocking, PATIENCE};
 pub use capabilities::{Capabilities, Progress, Reach, Way};
 pub use endpoint::{

@@ -4,7 +4,6 @@ use weft_broker::VPIDS;
 use weft_fabric::{Capabilities, EndpointLimits, Progress};
 use weft_memory::CopyMode;
 
-use crate::doorbell::LOCKS;
 use crate::pair::SLOTS;
 use crate::registers::KEYS_MAX;
 pub use crate::wakeup::VPIDS_MAX;
@@ -90,7 +89,6 @@ impl Parameters {
             operations_max: LOCAL_EVENTS_MAX,
             peers_max: self.endpoints as usize,
             keys_max: KEYS_MAX as usize,
-            locks: LOCKS,
             regions_max: REGIONS_MAX,
             progress: Progress::Auto,
             ordered: true,

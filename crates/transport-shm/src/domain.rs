@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use rustix::io::Errno;
 use weft_broker::Connector;
 use weft_broker::calls::{self, Opened, way_into};
-use weft_fabric::{Capabilities, EndpointOptions, OpenError, Partition, Register, Transport};
+use weft_fabric::{Capabilities, EndpointOptions, OpenError, Partition, Transport};
 use weft_memory::SegmentError;
 use weft_sync::{AdaptiveWait, fence};
 use weft_wire::endpoint_control::{Close, Open, flags};
@@ -196,7 +196,6 @@ impl Drop for ShmEndpoint {
             // When this fails, the broker still notices the end of the connection, only later.
             let _ = self.client.call(close.into(), self.ticket, &[]);
         }
-        self.registers.set(Register::Scratch, 0);
         self.leave_moves();
     }
 }

@@ -31,9 +31,9 @@ use weft_broker::Client;
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, ConnectError, DownReason, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
-    LocalRange, LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach,
-    Register, RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket,
-    Waited, Watchable, WindowError,
+    LocalRange, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register,
+    RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket, Waited,
+    Watchable, WindowError,
 };
 use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;
@@ -456,15 +456,6 @@ impl Endpoint for ShmEndpoint {
         self.do_atomic(to, target, atomic, operation)
     }
 
-    fn lock(
-        &mut self,
-        to: Peer,
-        request: LockRequest,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        self.do_lock(to, request, operation).map_err(|error| self.note(error))
-    }
-
     fn order(&mut self, to: Peer) -> Result<(), OperationError> {
         // Copies ended when their calls returned, and nothing overtakes what a peer carries out;
         // only accesses through windows are unordered.
@@ -490,22 +481,6 @@ impl Endpoint for ShmEndpoint {
 
     fn register_value(&self, register: Register) -> u64 {
         self.registers.value(register)
-    }
-
-    fn set_scratch(&mut self, value: u64) {
-        self.registers.set(Register::Scratch, value);
-    }
-
-    fn read_register(
-        &mut self,
-        of: Peer,
-        register: Register,
-        _context: u64,
-    ) -> Result<Issued, OperationError> {
-        match self.peers.find(of) {
-            Ok(peer) => Ok(Issued::Done(peer.registers.value(register))),
-            Err(lost) => Err(self.note(lost.into())),
-        }
     }
 
     #[inline]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use weft_broker::Limits;
 use weft_fabric::{
-    Access, Atomic, Audience, Blocking, Endpoint, EndpointOptions, Event, LocalRange, LockRequest,
+    Access, Atomic, Audience, Blocking, Endpoint, EndpointOptions, Event, LocalRange,
     MessageHeader, NodeId, Notify, Operation, PATIENCE, Region, Source, Target, Transport,
 };
 
@@ -99,9 +99,9 @@ pub fn fuzz_endpoint(script: &[u8]) {
                 let _ = victim.atomic(at_hostile, target, Atomic::fetch_add(1), Operation::new(2));
             }
             9 => {
-                let request = LockRequest { number: value % 8192, compare: 3, add: 1 };
-                let _ =
-                    victim.lock(at_hostile, request, Operation::new(0).notify(Notify::RESPONDER));
+                let add = Atomic::fetch_add(u64::from(value % 8192));
+                let told = Operation::new(0).notify(Notify::RESPONDER);
+                let _ = victim.atomic(at_hostile, target, add, told);
             }
             12 => {
                 // A question that may be valid: about the key, with a verb and small numbers.

@@ -120,7 +120,6 @@ pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX, WayInPlace}
 #[cfg(not(loom))]
 pub use bell::{local_broker, open_bell};
 #[cfg(not(loom))]
-pub use beside::ShmBoard;
 #[cfg(not(loom))]
 pub use domain::ShmTransport;
 #[cfg(not(loom))]

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Blocking, Endpoint, EndpointOptions, Event, LocalRange,
-    LockRequest, MessageHeader, NodeId, Notify, OpenError, Operation, PATIENCE, Partition,
-    PartitionId, Region, SendError, Source, Target, Transport, Waited, Watchable,
+    MessageHeader, NodeId, Notify, OpenError, Operation, PATIENCE, Partition, PartitionId, Region,
+    SendError, Source, Target, Transport, Waited, Watchable,
 };
 use weft_transport_shm::broker::Limits;
 use weft_transport_shm::local_broker;
@@ -179,8 +179,6 @@ fn put_data_is_visible_when_its_notification_arrives() {
                 let word = Target::new(counter, 8);
                 let add = Atomic::fetch_add(1);
                 let _ = writer.atomic(to, word, add, Operation::new(0)).expect("a word");
-                let take = LockRequest { number: 1, compare: i32::MAX, add: 1 };
-                let _ = writer.lock(to, take, Operation::new(0)).expect("a lock");
                 // The reader answers when it has read, so that the next put does not race with the
                 // read.
                 let mut heard = 0;

@@ -121,7 +121,6 @@ fn capabilities(of: &Capabilities) -> Value {
         "operations_max": of.operations_max,
         "peers_max": of.peers_max,
         "keys_max": of.keys_max,
-        "locks": of.locks,
         "regions_max": of.regions_max,
         "classes": of.classes,
         "rails": of.rails,
