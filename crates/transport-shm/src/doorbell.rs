@@ -7,7 +7,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weft_memory::{Segment, SegmentError, View};
 use weft_sync::futex;
@@ -84,7 +83,10 @@ impl Doorbell {
     /// Writes any word of the segment, as a hostile peer could.
     #[cfg(any(test, feature = "test-doors"))]
     pub fn scribble(&self, offset: usize, value: u32) {
-        self.words.segment().word32(offset % (BYTES / 4) * 4).store(value, Ordering::Relaxed);
+        self.words
+            .segment()
+            .word32(offset % (BYTES / 4) * 4)
+            .store(value, std::sync::atomic::Ordering::Relaxed);
     }
 }
 
