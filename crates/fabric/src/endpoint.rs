@@ -410,7 +410,6 @@ pub trait Endpoint: Send {
     /// let peer = one.connect_within(two.address(), PATIENCE)?;
     /// match one.reach(peer)?.in_place {
     ///     Way::Direct | Way::Kernel => println!("puts need nothing of the peer"),
-    ///     Way::Target => println!("the peer has to poll"),
     ///     Way::Refused => println!("the peer has to register other memory"),
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -128,7 +128,8 @@ const WHOLE: Access = Access::all();
 
 #[test]
 fn peers_on_both_ways_add_to_one_word_at_the_same_time() {
-    for kind in Kind::ALL {
+    // The kernel copies memory in place, and changes no word of it.
+    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::InPlace) {
         let hosts = Hosts::new();
         let (mut owner, mut near, mut far) = (hosts.open(0), hosts.open(0), hosts.open(1));
         let memory = kind.memory(&[0; 4096]);

@@ -107,8 +107,6 @@ impl ShmEndpoint {
         if done.is_ok() {
             self.looked_up(to, target.key);
         }
-        let done =
-            done.or_else(|error| self.atomic_otherwise(error, to, target, atomic, operation));
         done.map_err(|error| self.note(error))
     }
 

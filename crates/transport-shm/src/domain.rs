@@ -28,7 +28,7 @@ use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::sharing::Granter;
 use crate::sys;
-use crate::ways::{Initiated, Sign};
+use crate::ways::Sign;
 
 /// The shared-memory transport of a host.
 #[derive(Clone)]
@@ -120,7 +120,6 @@ impl Transport for ShmTransport {
             doorbell,
             doorbell_file,
             sign: Sign::show(&registers),
-            initiated: Initiated::default(),
             registers,
             registers_file,
             woken,

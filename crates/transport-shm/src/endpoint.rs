@@ -53,7 +53,7 @@ use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::sharing::Granter;
-use crate::ways::{Initiated, Sign};
+use crate::ways::Sign;
 use crate::window::ShmWindow;
 
 /// A peer that is gone and whose last messages have not all been handed out.
@@ -126,7 +126,6 @@ pub struct ShmEndpoint {
     /// By which peers know this process.
     pub(crate) sign: Sign,
     /// Operations that peers carry out.
-    pub(crate) initiated: Initiated,
     /// The last look at the broker's messages left some.
     pub(crate) unread: bool,
     pub(crate) adaptive_wait: AdaptiveWait,
@@ -153,7 +152,7 @@ impl From<Lost> for SendError {
         match lost {
             Lost::Unknown => Self::UnknownPeer,
             Lost::Down => Self::PeerDown,
-            Lost::Held => Self::WouldBlock,
+            Lost::CutOff => Self::WouldBlock,
         }
     }
 }
@@ -163,7 +162,7 @@ impl From<Lost> for OperationError {
         match lost {
             Lost::Unknown => Self::UnknownPeer,
             Lost::Down => Self::PeerDown,
-            Lost::Held => Self::WouldBlock,
+            Lost::CutOff => Self::WouldBlock,
         }
     }
 }
@@ -392,9 +391,8 @@ impl Endpoint for ShmEndpoint {
         target: Target,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.do_put_immediate(to, value, length, target, operation).or_else(|error| {
-            self.immediate_otherwise(error, to, (value, length), target, operation)
-        })
+        let done = self.do_put_immediate(to, value, length, target, operation);
+        done.map_err(|error| self.note(error))
     }
 
     fn put_vectored(
@@ -416,7 +414,7 @@ impl Endpoint for ShmEndpoint {
         operation: Operation,
     ) -> Result<Issued, OperationError> {
         let done = self.do_put_signal(to, &source, target, signal, operation);
-        done.or_else(|error| self.signal_otherwise(error, to, (source, target), signal, operation))
+        done.map_err(|error| self.note(error))
     }
 
     fn put_notification(&mut self, to: Peer, class: u8, value: u64) -> Result<(), OperationError> {
@@ -457,22 +455,23 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn order(&mut self, to: Peer) -> Result<(), OperationError> {
-        // Copies ended when their calls returned, and nothing overtakes what a peer carries out;
-        // only accesses through windows are unordered.
+        // Copies ended when their calls returned; only accesses through windows are unordered.
         std::sync::atomic::fence(Ordering::SeqCst);
         self.peers.find(to).map(drop).map_err(|lost| self.note(lost.into()))
     }
 
-    fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError> {
-        self.do_fence(to, context).map_err(|error| self.note(error))
+    fn fence(&mut self, to: Peer, _context: u64) -> Result<Issued, OperationError> {
+        self.order(to).map(|()| Issued::Done(0))
     }
 
-    fn fence_all(&mut self, context: u64) -> Result<Issued, OperationError> {
-        self.do_fence_all(context).map_err(|error| self.note(error))
+    fn fence_all(&mut self, _context: u64) -> Result<Issued, OperationError> {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        Ok(Issued::Done(0))
     }
 
-    fn cancel(&mut self, to: Peer, context: u64) -> Result<(), OperationError> {
-        self.do_cancel(to, context).map_err(|error| self.note(error))
+    fn cancel(&mut self, to: Peer, _context: u64) -> Result<(), OperationError> {
+        // Operations end in their calls.
+        self.peers.find(to).map(drop).map_err(|lost| self.note(lost.into()))
     }
 
     fn window(&mut self, to: Peer, key: RemoteKey) -> Result<ShmWindow, WindowError> {

@@ -116,7 +116,7 @@ mod ways;
 mod window;
 
 #[cfg(not(loom))]
-pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX, WayInPlace};
+pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX};
 #[cfg(not(loom))]
 pub use bell::{local_broker, open_bell};
 #[cfg(not(loom))]

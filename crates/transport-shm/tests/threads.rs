@@ -15,7 +15,7 @@ use weft_fabric::{
 };
 use weft_transport_shm::broker::Limits;
 use weft_transport_shm::local_broker;
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport, WayInPlace};
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 
 const MESSAGES: u64 = 20_000;
 /// Longer than any wait should take. A lost wake-up fails the test instead of hanging it.
@@ -37,7 +37,6 @@ const SLEEPY: Parameters = Parameters {
     yields: 0,
     copy: weft_memory::CopyMode::Plain,
     plain_bytes_max: 1 << 20,
-    in_place: WayInPlace::Best,
 };
 
 /// Sends numbered messages, and waits for room when the ring is full.
