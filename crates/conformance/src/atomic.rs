@@ -1,8 +1,8 @@
 //! Cases: atomics in both widths, and locks.
 
 use weft_fabric::{
-    Access, Atomic, AtomicOperation, Command, Endpoint, LockRequest, Operation, OperationError,
-    Peer, Region, Signal, SignalChange, Source, Target, Width,
+    Access, Atomic, AtomicOperation, Command, Endpoint, Operation, OperationError, Peer, Region,
+    Signal, SignalChange, Source, Target, Width,
 };
 
 use crate::{Bench, Rig};
@@ -192,51 +192,6 @@ pub fn one_of_many_compare_swaps_wins<B: Bench>() {
     }
 }
 
-/// A lock adds while its value is at most the bound, and reports whether it did.
-pub fn a_lock_adds_up_to_its_bound_and_reports_it<B: Bench>() {
-    let mut rig = Rig::<B>::new(3);
-    let peers = [rig.connect(0, 2), rig.connect(1, 2)];
-    let take = LockRequest { number: 3, compare: 0, add: 1 };
-    let free = LockRequest { number: 3, compare: i32::MAX, add: -1 };
-    assert_eq!(lock(&mut rig, 0, peers[0], take), (true, 0));
-    assert_eq!(lock(&mut rig, 1, peers[1], take), (false, 1));
-    assert_eq!(lock(&mut rig, 0, peers[0], take), (false, 1));
-    assert_eq!(lock(&mut rig, 0, peers[0], free), (true, 1));
-    assert_eq!(lock(&mut rig, 1, peers[1], take), (true, 0));
-}
-
-/// The comparison is signed, the addition wraps, and the locks are independent.
-pub fn locks_are_signed_and_independent<B: Bench>() {
-    let mut rig = Rig::<B>::new(2);
-    let peer = rig.connect(0, 1);
-    let last = rig.endpoint(0).capabilities().locks - 1;
-    let sub = LockRequest { number: last, compare: 0, add: -5 };
-    assert_eq!(lock(&mut rig, 0, peer, sub), (true, 0));
-    let never = LockRequest { number: last, compare: -6, add: 1 };
-    assert_eq!(lock(&mut rig, 0, peer, never), (false, -5));
-    let wrap = LockRequest { number: last, compare: -5, add: i32::MIN };
-    assert_eq!(lock(&mut rig, 0, peer, wrap), (true, -5));
-    let read = LockRequest { number: last, compare: i32::MIN, add: 0 };
-    assert_eq!(lock(&mut rig, 0, peer, read), (false, i32::MAX - 4));
-    for number in 0..last.min(64) {
-        let read = LockRequest { number, compare: i32::MAX, add: 0 };
-        assert_eq!(lock(&mut rig, 0, peer, read), (true, 0), "lock {number}");
-    }
-}
-
-/// A lock that does not exist is refused.
-pub fn a_lock_that_does_not_exist_is_refused<B: Bench>() {
-    let mut rig = Rig::<B>::new(2);
-    let peer = rig.connect(0, 1);
-    let maximum = rig.endpoint(0).capabilities().locks;
-    for number in [maximum, u32::MAX] {
-        let request = LockRequest { number, compare: 0, add: 1 };
-        let result =
-            rig.run(0, |endpoint, context| endpoint.lock(peer, request, Operation::new(context)));
-        assert_eq!(result, Err(OperationError::InvalidLock { number, maximum }));
-    }
-}
-
 fn run<B: Bench>(
     rig: &mut Rig<B>,
     peer: Peer,
@@ -265,19 +220,4 @@ fn check(atomic: Atomic, old: u64, result: Result<u64, OperationError>, word: u6
         AtomicOperation::Xor => old ^ atomic.operand,
     };
     assert_eq!(word, expected & mask | old & !mask, "{atomic:?} on {old:#x}");
-}
-
-/// Whether the addition was made, and the former value.
-fn lock<B: Bench>(
-    rig: &mut Rig<B>,
-    number: usize,
-    peer: Peer,
-    request: LockRequest,
-) -> (bool, i32) {
-    let result = rig
-        .run(number, |endpoint, context| endpoint.lock(peer, request, Operation::new(context)))
-        .expect("the lock exists");
-    let low = u32::try_from(result & 0xffff_ffff).expect("32 bits");
-    assert_eq!(result >> 33, 0, "bits above 32 are zero");
-    (result & (1 << 32) != 0, i32::from_ne_bytes(low.to_ne_bytes()))
 }

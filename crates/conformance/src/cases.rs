@@ -178,9 +178,6 @@ macro_rules! each_group {
             additions_of_many_endpoints_sum_exactly,
             additions_from_all_sides_sum_exactly,
             one_of_many_compare_swaps_wins,
-            a_lock_adds_up_to_its_bound_and_reports_it,
-            locks_are_signed_and_independent,
-            a_lock_that_does_not_exist_is_refused,
         );
         $crate::$each!($($arguments)*; window:
             a_window_stores_and_loads,
@@ -196,8 +193,6 @@ macro_rules! each_group {
             registers_count_messages,
             registers_count_operations,
             registers_count_refusals_and_errors,
-            a_register_of_a_peer_can_be_read,
-            a_scratch_register_is_seen_by_peers,
         );
         $crate::$each!($($arguments)*; limits:
             no_limit_is_below_extolls,

@@ -2,8 +2,8 @@
 
 use weft_fabric::{
     Access, Atomic, ConnectError, DownReason, Endpoint, EndpointAddress, EndpointOptions, Group,
-    LocalRange, LockRequest, MessageHeader, Operation, OperationError, Peer, Region, Register,
-    RemoteKey, SendError, Source, Target, Window,
+    LocalRange, MessageHeader, Operation, OperationError, Peer, Region, Register, RemoteKey,
+    SendError, Source, Target, Window,
 };
 
 use crate::{Bench, Down, Rig, Seen, pattern};
@@ -238,9 +238,8 @@ fn every_operation<B: Bench>(
     peer: Peer,
     key: RemoteKey,
     local: &<B::Endpoint as Endpoint>::Region,
-) -> [(&'static str, Result<u64, OperationError>); 7] {
+) -> [(&'static str, Result<u64, OperationError>); 5] {
     let target = Target::new(key, 0);
-    let request = LockRequest { number: 0, compare: 0, add: 1 };
     let put = rig
         .run(0, |one, context| one.put(peer, Source::Bytes(b"x"), target, Operation::new(context)));
     let immediate =
@@ -251,17 +250,7 @@ fn every_operation<B: Bench>(
     let atomic = rig.run(0, |one, context| {
         one.atomic(peer, target, Atomic::fetch_add(1), Operation::new(context))
     });
-    let lock = rig.run(0, |one, context| one.lock(peer, request, Operation::new(context)));
     let fence = rig.run(0, |one, context| one.fence(peer, context));
-    let register = rig.run(0, |one, context| one.read_register(peer, Register::Scratch, context));
     assert_eq!(local.length(), 8);
-    [
-        ("put", put),
-        ("immediate put", immediate),
-        ("get", get),
-        ("atomic", atomic),
-        ("lock", lock),
-        ("fence", fence),
-        ("register", register),
-    ]
+    [("put", put), ("immediate put", immediate), ("get", get), ("atomic", atomic), ("fence", fence)]
 }

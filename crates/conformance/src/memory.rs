@@ -303,7 +303,7 @@ fn attempt<B: Bench>(
             Command::Atomic => {
                 endpoint.atomic(peer, target, Atomic::fetch_add(1), Operation::new(context))
             }
-            Command::NotificationPut | Command::Lock => unreachable!("they name no region"),
+            Command::NotificationPut => unreachable!("it names no region"),
         }
     };
     rig.run(0, start)

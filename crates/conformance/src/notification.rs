@@ -1,9 +1,9 @@
 //! Cases: which sides are notified, in every combination of 003 Table 3.1.
 
 use weft_fabric::{
-    Access, Atomic, AtomicOperation, Command, Endpoint, Issued, LocalRange, LockRequest,
-    MessageHeader, Notification, Notify, Operation, OperationError, Peer, Region, RemoteKey, Side,
-    Source, Target, Width,
+    Access, Atomic, AtomicOperation, Command, Endpoint, Issued, LocalRange, MessageHeader,
+    Notification, Notify, Operation, OperationError, Peer, Region, RemoteKey, Side, Source, Target,
+    Width,
 };
 
 use crate::{Bench, Rig, Seen, pattern};
@@ -12,8 +12,7 @@ const OFFSET: u64 = 24;
 const LENGTH: u64 = 40;
 const CLASS: u8 = 0xa5;
 const IMMEDIATE: u64 = 0x0123_4567_89ab_cdef;
-const COMMANDS: [Command; 5] =
-    [Command::Put, Command::ImmediatePut, Command::Get, Command::Atomic, Command::Lock];
+const COMMANDS: [Command; 4] = [Command::Put, Command::ImmediatePut, Command::Get, Command::Atomic];
 
 /// Each combination of sides for each operation notifies exactly those sides, with every field.
 pub fn every_combination_of_table_3_1_tells_the_right_sides<B: Bench>() {
@@ -299,10 +298,6 @@ impl<B: Bench> Scene<B> {
                     let add = Atomic::new(AtomicOperation::FetchAdd, Width::Bits32, 1);
                     endpoint.atomic(peer, target, add, Operation::new(context).notify(notify))
                 }
-                Command::Lock => {
-                    let request = LockRequest { number: 17, compare: i32::MAX, add: 1 };
-                    endpoint.lock(peer, request, Operation::new(context).notify(notify))
-                }
                 Command::NotificationPut => unreachable!("it has no notify"),
             }
         });
@@ -324,8 +319,7 @@ impl<B: Bench> Scene<B> {
             Command::Put | Command::Get => (self.key, OFFSET, LENGTH),
             Command::ImmediatePut => (self.key, OFFSET, 3),
             Command::Atomic => (self.key, OFFSET, 4),
-            // A lock moves no bytes of a region, so the length is left to the transport.
-            Command::Lock | Command::NotificationPut => (RemoteKey(0), 17, received.length),
+            Command::NotificationPut => unreachable!("it has no notify"),
         };
         assert_eq!(
             (received.key, received.offset, received.length),

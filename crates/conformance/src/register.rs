@@ -1,8 +1,8 @@
 //! Cases: the register file.
 
 use weft_fabric::{
-    Access, Atomic, Endpoint, LocalRange, LockRequest, MessageHeader, Notify, Operation, Register,
-    Source, Target,
+    Access, Atomic, Endpoint, LocalRange, MessageHeader, Notify, Operation, Register, Source,
+    Target,
 };
 
 use crate::{Bench, Rig};
@@ -70,10 +70,6 @@ pub fn registers_count_operations<B: Bench>() {
                 Operation::new(context).notify(Notify::RESPONDER),
             )
         }),
-        rig.run(0, |endpoint, context| {
-            let request = LockRequest { number: 0, compare: 0, add: 1 };
-            endpoint.lock(peer, request, Operation::new(context))
-        }),
     ];
     assert!(done.iter().all(Result::is_ok));
     rig.endpoint(0).put_notification(peer, 1, 1).expect("room");
@@ -83,7 +79,7 @@ pub fn registers_count_operations<B: Bench>() {
         (Register::PutBytes, 1005),
         (Register::Gets, 1),
         (Register::GetBytes, 2000),
-        (Register::Atomics, 2),
+        (Register::Atomics, 1),
         // The put's completer, the atomic's responder, and the notification put.
         (Register::NotificationsSent, 3),
         // This endpoint's own: the put's requester, and the get's completer.
@@ -114,36 +110,6 @@ pub fn registers_count_refusals_and_errors<B: Bench>() {
     assert!(full, "the mailbox never gets full");
     assert_eq!(value(&mut rig, 0, Register::Refused), 1);
     assert_eq!(value(&mut rig, 0, Register::Errors), 1);
-}
-
-/// A peer can read a register and gets the value that its owner reads.
-pub fn a_register_of_a_peer_can_be_read<B: Bench>() {
-    let mut rig = Rig::<B>::new(2);
-    let (there, back) = (rig.connect(0, 1), rig.connect(1, 0));
-    for _ in 0..7 {
-        rig.send(1, back, MessageHeader::default(), &[b"abc"]);
-    }
-    rig.settle();
-    for register in Register::ALL {
-        let own = value(&mut rig, 1, register);
-        let read = rig.run(0, |endpoint, context| endpoint.read_register(there, register, context));
-        assert_eq!(read, Ok(own), "{}", register.name());
-    }
-    assert_eq!(value(&mut rig, 1, Register::MessagesSent), 7);
-}
-
-/// The scratch register can be written by its owner and read by its peers.
-pub fn a_scratch_register_is_seen_by_peers<B: Bench>() {
-    let mut rig = Rig::<B>::new(2);
-    let peer = rig.connect(0, 1);
-    for value_set in [1, u64::MAX, 0x0123_4567_89ab_cdef, 0] {
-        rig.endpoint(1).set_scratch(value_set);
-        assert_eq!(value(&mut rig, 1, Register::Scratch), value_set);
-        let read = rig
-            .run(0, |endpoint, context| endpoint.read_register(peer, Register::Scratch, context));
-        assert_eq!(read, Ok(value_set));
-    }
-    assert_eq!(value(&mut rig, 0, Register::Scratch), 0);
 }
 
 fn value<B: Bench>(rig: &mut Rig<B>, number: usize, register: Register) -> u64 {

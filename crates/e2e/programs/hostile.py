@@ -39,7 +39,7 @@ F_ADD_SEALS, SEALS = 1033, 1 | 2 | 4
 
 
 def message(kind, body=b""):
-    return struct.pack("<4sHH", b"weft", 9, kind) + body
+    return struct.pack("<4sHH", b"weft", 10, kind) + body
 
 
 def channel(where):
@@ -150,7 +150,7 @@ def fuse(where, user):
     become(int(user))
     file = os.open(place + "/file", os.O_RDWR)
     one, other, listener = connection()
-    offer = struct.pack("<QBI", 1, ACCEPTED, 3)
+    offer = struct.pack("<QBIB", 1, ACCEPTED, 3, 0)
     for kind, body, files in [
         (OFFER, offer, [one.fileno(), file]),
         (OFFER, offer, [file]),
@@ -269,7 +269,8 @@ def offers(where):
     for token in range(20_000):
         one = socket.create_connection(listener.getsockname())
         other = listener.accept()[0]
-        send(line, message(OFFER, struct.pack("<QBI", token, ACCEPTED, 3)), [other.fileno(), lane])
+        offer = message(OFFER, struct.pack("<QBIB", token, ACCEPTED, 3, 0))
+        send(line, offer, [other.fileno(), lane])
         if token % 64 == 63 and select.select([line], [], [], 0)[0]:
             # An offer with a lane is answered only when it is refused.
             count += 1

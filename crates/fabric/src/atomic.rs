@@ -1,4 +1,4 @@
-//! Atomic operations on words of a region, and the numbered lock, as values.
+//! Atomic operations on words of a region, as values.
 
 use crate::operation::Access;
 
@@ -148,37 +148,6 @@ impl Atomic {
     }
 }
 
-/// Fetch-compare-and-add on a numbered lock (Extoll's `LOCK` command). If the lock's value is at
-/// most `compare`, `add` is added to it. The former value is returned either way.
-///
-/// ```
-/// use weft_fabric::LockRequest;
-///
-/// // A lock that is free at 0: the first to take it makes it 1, and everybody else is refused.
-/// let take = LockRequest { number: 3, compare: 0, add: 1 };
-/// assert_eq!((take.apply(0), take.apply(1)), (Some(1), None));
-/// // Its holder gives it back.
-/// let give = LockRequest { number: 3, compare: i32::MAX, add: -1 };
-/// assert_eq!(give.apply(1), Some(0));
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LockRequest {
-    /// The number of the lock, below [`crate::Capabilities::locks`].
-    pub number: u32,
-    /// Compared with the lock's value, signed.
-    pub compare: i32,
-    /// Added if the comparison holds, wrapping.
-    pub add: i32,
-}
-
-impl LockRequest {
-    /// The lock's new value if it was `old`, or `None` if the comparison fails.
-    #[must_use]
-    pub const fn apply(&self, old: i32) -> Option<i32> {
-        if old <= self.compare { Some(old.wrapping_add(self.add)) } else { None }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,12 +164,5 @@ mod tests {
     fn compare_swap_writes_only_on_equality() {
         let swap = Atomic::compare_swap(5, 9);
         assert_eq!((swap.apply(5), swap.apply(6)), (9, 6));
-    }
-
-    #[test]
-    fn a_lock_adds_up_to_its_bound() {
-        let take = LockRequest { number: 0, compare: 0, add: 1 };
-        assert_eq!(take.apply(0), Some(1));
-        assert_eq!(take.apply(1), None);
     }
 }

@@ -12,12 +12,11 @@ use crate::operation::MessageHeader;
 pub enum Way {
     /// The initiator copies, or its NIC does. Windows and all operations need nothing of the peer.
     Direct,
-    /// The kernel copies between the two processes. Puts and gets need nothing of the peer;
-    /// atomics, immediate puts and signals go the way of [`Way::Target`], because only the owner
-    /// changes words of such memory as words. There are no windows.
+    /// The kernel copies between the two processes. Puts and gets need nothing of the peer. There
+    /// are no windows, and nobody but the owner changes words: atomics, immediate puts and signals
+    /// are refused with [`NotMapped`](crate::OperationError::NotMapped), and so are puts and gets
+    /// of several ranges that are not all of such memory.
     Kernel,
-    /// The peer's endpoint copies when it is polled or waits. There are no windows.
-    Target,
     /// The transport has no way to memory of this kind.
     Refused,
 }
@@ -60,8 +59,6 @@ pub struct Capabilities {
     pub vpids: u16,
     /// Multicast groups.
     pub groups: u8,
-    /// Intervals of a global address map.
-    pub intervals: u8,
     /// Messages from one sender that may wait in a mailbox. A further send returns
     /// [`SendError::WouldBlock`](crate::SendError::WouldBlock). Between two endpoints with
     /// different depths the smaller one counts.
@@ -76,8 +73,6 @@ pub struct Capabilities {
     /// Keys that each endpoint may have granted. A further grant fails with
     /// [`GrantError::Exhausted`](crate::GrantError::Exhausted).
     pub keys_max: usize,
-    /// Fetch-compare-and-add locks of each endpoint.
-    pub locks: u32,
     /// Registered regions of each endpoint. A further one fails with
     /// [`RegisterError::Exhausted`](crate::RegisterError::Exhausted).
     pub regions_max: usize,
@@ -90,14 +85,12 @@ pub struct Capabilities {
     pub rails: Vec<String>,
     /// The rail of an endpoint.
     pub rail: String,
-    /// Which thread makes progress on one-sided operations. Memory that a peer has in place may
-    /// need more: [`crate::Endpoint::reach`] says so.
+    /// Which thread makes progress on one-sided operations.
     pub progress: Progress,
     /// Operations, messages and notifications to one peer take effect in the order of their calls,
     /// so that [`crate::Endpoint::order`] costs nothing and changes nothing.
     pub ordered: bool,
-    /// Operations complete inside the call that starts them, but for those that go the way of
-    /// [`Way::Target`].
+    /// Operations complete inside the call that starts them.
     pub completes_inline: bool,
     /// A window is mapped memory ([`crate::HostWindow`]): loads and stores need no call, and the
     /// kernel can copy to and from it.
@@ -173,12 +166,10 @@ impl Capabilities {
             descriptor_bytes_max: 8 << 20,
             vpids: 256,
             groups: 64,
-            intervals: 64,
             mailbox_depth: 256,
             operations_max: 1024,
             peers_max: 256,
             keys_max: 1024,
-            locks: 4096,
             regions_max: 1024,
             classes: 1,
             class: TrafficClass::Latency,

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::address::{EndpointAddress, Group, PartitionId};
-use crate::atomic::{Atomic, LockRequest};
+use crate::atomic::Atomic;
 use crate::capabilities::{Capabilities, Reach};
 use crate::error::{
     ConnectError, GrantError, GroupError, InviteError, OpenError, OperationError, RegionError,
@@ -410,7 +410,6 @@ pub trait Endpoint: Send {
     /// let peer = one.connect_within(two.address(), PATIENCE)?;
     /// match one.reach(peer)?.in_place {
     ///     Way::Direct | Way::Kernel => println!("puts need nothing of the peer"),
-    ///     Way::Target => println!("the peer has to poll"),
     ///     Way::Refused => println!("the peer has to register other memory"),
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -630,18 +629,6 @@ pub trait Endpoint: Send {
         operation: Operation,
     ) -> Result<Issued, OperationError>;
 
-    /// Applies a fetch-compare-and-add to a lock of the peer. The value has the lock's former value
-    /// in its low 32 bits, and bit 32 is set if the addition was made.
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    fn lock(
-        &mut self,
-        to: Peer,
-        request: LockRequest,
-        operation: Operation,
-    ) -> Result<Issued, OperationError>;
-
     /// Orders what this endpoint does to a peer: operations, messages and notifications that come
     /// later take effect after all that came before. Nothing waits in the caller. Where one
     /// operation alone has to come later, [`Operation::ordered`] costs less.
@@ -680,20 +667,6 @@ pub trait Endpoint: Send {
 
     /// Reads a register of this endpoint.
     fn register_value(&self, register: Register) -> u64;
-
-    /// Writes [`Register::Scratch`].
-    fn set_scratch(&mut self, value: u64);
-
-    /// Reads a register of a peer. The result is its value.
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    fn read_register(
-        &mut self,
-        of: Peer,
-        register: Register,
-        context: u64,
-    ) -> Result<Issued, OperationError>;
 
     /// Passes up to `budget` events to `sink` and returns their number. Never blocks. Makes
     /// progress.

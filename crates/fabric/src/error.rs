@@ -1,8 +1,5 @@
 //! The errors, one enum for each kind of call. A message says whose fault the error is and how to
 //! proceed.
-//!
-//! The `errno` methods, such as [`OperationError::errno`], are the only mapping from errors to
-//! POSIX numbers, for C callers and sockets.
 
 use thiserror::Error;
 
@@ -10,29 +7,14 @@ use crate::address::EndpointAddress;
 use crate::operation::Command;
 use crate::service::{ServiceName, Ticket};
 
-/// Numbers of `errno.h` on Linux, which all platforms of weft share.
+/// Numbers of `errno.h` that transports give where no system call did.
 pub mod errno {
     #![allow(missing_docs, reason = "named as in errno.h")]
     pub const EPERM: i32 = 1;
-    pub const ENOENT: i32 = 2;
     pub const ESRCH: i32 = 3;
-    pub const EIO: i32 = 5;
-    pub const EAGAIN: i32 = 11;
     pub const ENOMEM: i32 = 12;
-    pub const EACCES: i32 = 13;
     pub const EFAULT: i32 = 14;
-    pub const EBUSY: i32 = 16;
-    pub const ENODEV: i32 = 19;
     pub const EINVAL: i32 = 22;
-    pub const EMFILE: i32 = 24;
-    pub const EMSGSIZE: i32 = 90;
-    pub const EOPNOTSUPP: i32 = 95;
-    pub const EADDRINUSE: i32 = 98;
-    pub const ENETDOWN: i32 = 100;
-    pub const ECONNRESET: i32 = 104;
-    pub const EHOSTUNREACH: i32 = 113;
-    pub const ECANCELED: i32 = 125;
-    pub const EKEYREVOKED: i32 = 128;
 }
 
 /// Why an endpoint could not be opened.
@@ -382,7 +364,8 @@ pub enum OperationError {
     /// while a window was used. A part of the operation may have been done. The key stays valid.
     #[error("the memory was moved while the operation stood still; a part of it may be done")]
     Interrupted,
-    /// The peer's memory is in place: it cannot be mapped, so that there is no window to it.
+    /// The peer's memory is in place: it cannot be mapped, so that there is no window to it, and none
+    /// of its words is changed. See [`Way::Kernel`](crate::Way::Kernel).
     #[error("the peer's memory cannot be mapped; use put and get")]
     NotMapped,
     /// The kernel did not copy to or from the peer's memory in place. A part of the operation may
@@ -418,14 +401,6 @@ pub enum OperationError {
     InvalidLength {
         /// The requested length.
         length: u64,
-    },
-    /// The lock does not exist.
-    #[error("lock {number} does not exist; there are {maximum}")]
-    InvalidLock {
-        /// The lock's number.
-        number: u32,
-        /// The number of locks.
-        maximum: u32,
     },
     /// Table 3.1 does not have this combination of notifications.
     #[error("{command:?} has no responder to notify")]
@@ -472,128 +447,6 @@ pub enum OperationError {
         /// The broker's reason.
         reason: String,
     },
-}
-
-impl OperationError {
-    /// The POSIX number of this error.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::WouldBlock => errno::EAGAIN,
-            Self::InvalidKey => errno::EKEYREVOKED,
-            Self::AccessDenied { .. } => errno::EACCES,
-            Self::OutOfBounds { .. }
-            | Self::Misaligned { .. }
-            | Self::InvalidLength { .. }
-            | Self::InvalidLock { .. }
-            | Self::InvalidNotification { .. }
-            | Self::Local(_)
-            | Self::Empty
-            | Self::UnknownPeer => errno::EINVAL,
-            Self::Interrupted | Self::Provider { .. } => errno::EIO,
-            Self::NotMapped => errno::EOPNOTSUPP,
-            Self::KernelCopy { errno } => *errno,
-            Self::Cancelled => errno::ECANCELED,
-            Self::PeerDown => errno::ECONNRESET,
-            Self::Connect(error) => error.errno(),
-            Self::Grant(error) => error.errno(),
-            Self::Group(error) => error.errno(),
-            Self::Invite(error) => error.errno(),
-            Self::Broker { .. } => errno::ENETDOWN,
-        }
-    }
-}
-
-impl SendError {
-    /// The POSIX number of this error.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::WouldBlock => errno::EAGAIN,
-            Self::TooLong { .. } => errno::EMSGSIZE,
-            Self::InvalidKind { .. } | Self::UnknownPeer => errno::EINVAL,
-            Self::Exhausted { .. } => errno::EMFILE,
-            Self::PeerDown => errno::ECONNRESET,
-            Self::Broker { .. } => errno::ENETDOWN,
-        }
-    }
-}
-
-impl ConnectError {
-    /// The POSIX number of this error.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::NotExact(_) => errno::EINVAL,
-            Self::NotFound(_) | Self::NetworkAlone(_) => errno::EHOSTUNREACH,
-            Self::Exhausted { .. } => errno::EMFILE,
-            Self::Provider { .. } => errno::EIO,
-            Self::Broker { .. } => errno::ENETDOWN,
-            Self::Os { errno, .. } => *errno,
-        }
-    }
-}
-
-impl GrantError {
-    /// The POSIX number of this error.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::ForeignRegion | Self::InvalidAccess { .. } | Self::UnknownKey => errno::EINVAL,
-            Self::Exhausted { .. } => errno::ENOMEM,
-            Self::Provider { .. } => errno::EIO,
-            Self::Broker { .. } => errno::ENETDOWN,
-            Self::Local(_) => errno::EINVAL,
-            Self::Peer => errno::ECONNRESET,
-            Self::StillWriting { .. } => errno::EBUSY,
-        }
-    }
-}
-
-impl GroupError {
-    /// The POSIX number of this error.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::Broadcast | Self::UnknownEndpoint => errno::EINVAL,
-            Self::Broker { .. } => errno::ENETDOWN,
-        }
-    }
-}
-
-impl InviteError {
-    /// The POSIX number of this error.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::Forbidden => errno::EACCES,
-            Self::DefaultPartition | Self::InvalidTime => errno::EINVAL,
-            Self::Exhausted { .. } => errno::EMFILE,
-            Self::Broker { .. } => errno::ENETDOWN,
-            Self::Os { errno, .. } => *errno,
-        }
-    }
-}
-
-impl OpenError {
-    /// The POSIX number of this error.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::AddressInUse(_) => errno::EADDRINUSE,
-            Self::Exhausted { .. } => errno::EMFILE,
-            Self::Forbidden { .. }
-            | Self::OfferForbidden { .. }
-            | Self::ServiceForbidden { .. }
-            | Self::InvalidTicket => errno::EACCES,
-            Self::DefaultPartition => errno::EINVAL,
-            Self::NameTaken { .. } => errno::EADDRINUSE,
-            Self::NotOffered { .. } => errno::ENOENT,
-            Self::UnknownRail { .. } | Self::Provider { .. } => errno::ENODEV,
-            Self::NoBroker { .. } => errno::ENETDOWN,
-            Self::Os { errno, .. } => *errno,
-        }
-    }
 }
 
 /// Why a window could not be opened, or an access through it failed: the errors of a put or get.

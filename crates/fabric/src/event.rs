@@ -94,7 +94,7 @@ pub struct Notification {
     pub operation: u64,
     /// The region's key as the operation named it; 0 if the operation has no region.
     pub key: RemoteKey,
-    /// The offset in the region; for locks the lock's number.
+    /// The offset in the region.
     pub offset: u64,
     /// Number of bytes moved.
     pub length: u64,

@@ -16,7 +16,7 @@
 //! | the same to all members of a group | [`Endpoint::send_multicast`] |
 //! | let peers reach memory | [`Endpoint::register`], [`Endpoint::grant`], [`Endpoint::revoke`] |
 //! | write and read there | [`Endpoint::put`], [`Endpoint::get`] |
-//! | change a word there | [`Endpoint::atomic`], [`Endpoint::lock`] |
+//! | change a word there | [`Endpoint::atomic`] |
 //! | tell a peer that bytes are there | [`Operation::notify`], [`Endpoint::put_signal`] |
 //! | say what comes before what | [`Endpoint::order`] |
 //! | learn that all is visible | [`Endpoint::fence`], [`Endpoint::fence_all`] |
@@ -90,7 +90,6 @@ mod capabilities;
 mod endpoint;
 mod error;
 mod event;
-mod global_address;
 mod host;
 mod lane;
 mod notify;
@@ -102,7 +101,7 @@ pub mod terms;
 mod word;
 
 pub use address::{EndpointAddress, Group, NodeId, PartitionId, Vpid};
-pub use atomic::{Atomic, AtomicOperation, LockRequest, Width};
+pub use atomic::{Atomic, AtomicOperation, Width};
 pub use blocking::{Blocking, PATIENCE};
 pub use capabilities::{Capabilities, Progress, Reach, Way};
 pub use endpoint::{
@@ -113,7 +112,6 @@ pub use error::{
     RegisterError, SendError, WindowError, errno,
 };
 pub use event::{Completion, DownReason, Event, Filter, Message, Notification, Side};
-pub use global_address::{GlobalAddressMap, Interval, Located, MapError, Mask};
 pub use host::{Addressable, HostMemory, HostWindow, Watchable};
 pub use lane::{
     Attention, Carry, Lane, LaneClosed, LaneFull, Medium, ReceiveCursor, SendCursor, Slot,

@@ -8,12 +8,12 @@ use crate::operation::Command;
 bitflags! {
     /// The sides that get a notification of an operation (003 Table 3.1).
     ///
-    /// A put may notify requester and completer; a get, an atomic and a lock may notify all three.
+    /// A put may notify requester and completer; a get and an atomic may notify all three.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Sides: u8 {
         /// The initiator, when the operation has left it.
         const REQUESTER = 1;
-        /// The target of a get, atomic or lock, when it has responded.
+        /// The target of a get or atomic, when it has responded.
         const RESPONDER = 2;
         /// The side where the data arrives: the target of a put, the initiator of a get.
         const COMPLETER = 4;
@@ -45,7 +45,7 @@ impl Notify {
     pub const NONE: Self = Self { sides: Sides::empty(), class: 0, immediate: 0 };
     /// Notify the initiator.
     pub const REQUESTER: Self = Self { sides: Sides::REQUESTER, class: 0, immediate: 0 };
-    /// Notify the target of a get, atomic or lock.
+    /// Notify the target of a get or atomic.
     pub const RESPONDER: Self = Self { sides: Sides::RESPONDER, class: 0, immediate: 0 };
     /// Notify the side where the data arrives.
     pub const COMPLETER: Self = Self { sides: Sides::COMPLETER, class: 0, immediate: 0 };

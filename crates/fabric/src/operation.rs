@@ -31,8 +31,6 @@ pub enum Command {
     NotificationPut = 3,
     /// Atomic operation on a word of a region.
     Atomic = 4,
-    /// Fetch-compare-and-add on a numbered lock.
-    Lock = 5,
 }
 
 impl Command {
@@ -43,7 +41,7 @@ impl Command {
             Self::Put | Self::ImmediatePut => Access::WRITE,
             Self::Get => Access::READ,
             Self::Atomic => Access::ATOMIC,
-            Self::NotificationPut | Self::Lock => Access::empty(),
+            Self::NotificationPut => Access::empty(),
         }
     }
 
@@ -56,7 +54,6 @@ impl Command {
             2 => Self::ImmediatePut,
             3 => Self::NotificationPut,
             4 => Self::Atomic,
-            5 => Self::Lock,
             _ => return None,
         })
     }

@@ -1,7 +1,6 @@
-//! The register file: counters and settings of an endpoint, readable locally and by peers (003
-//! section 3.2.6).
+//! The registers: counters of an endpoint, which its program reads (003 section 3.2.6).
 
-/// A named 64-bit register of an endpoint. Sending and receiving have separate counters.
+/// A named counter of an endpoint, of 64 bits. Sending and receiving have separate counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Register {
@@ -21,7 +20,7 @@ pub enum Register {
     Gets = 6,
     /// Bytes read from peers by gets.
     GetBytes = 7,
-    /// Atomics and locks started.
+    /// Atomics started.
     Atomics = 8,
     /// Notifications sent to peers.
     NotificationsSent = 9,
@@ -35,13 +34,11 @@ pub enum Register {
     Sleeps = 13,
     /// Peers reported down.
     PeersDown = 14,
-    /// For the program's own use: its owner writes it, and peers may read it.
-    Scratch = 15,
 }
 
 impl Register {
     /// The number of registers.
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 15;
 
     /// All registers in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
@@ -60,7 +57,6 @@ impl Register {
         Self::Errors,
         Self::Sleeps,
         Self::PeersDown,
-        Self::Scratch,
     ];
 
     /// The register's number.
@@ -88,7 +84,6 @@ impl Register {
             Self::Errors => "errors",
             Self::Sleeps => "sleeps",
             Self::PeersDown => "peers_down",
-            Self::Scratch => "scratch",
         }
     }
 }

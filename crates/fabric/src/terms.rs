@@ -17,8 +17,7 @@
 //! | [`Endpoint::get`] | RMA get | `fi_read` |
 //! | [`Endpoint::put_vectored`] | several RMA puts | `fi_writev` |
 //! | [`Endpoint::put_signal`] | put, then immediate put | `fi_write`, then fenced `fi_atomic` |
-//! | [`Endpoint::atomic`] | none | `fi_fetch_atomic`, `fi_atomic` |
-//! | [`Endpoint::lock`] | RMA lock | `fi_compare_atomic` |
+//! | [`Endpoint::atomic`] | RMA lock (by [`Atomic::compare_swap`]) | `fi_fetch_atomic`, `fi_atomic` |
 //! | [`Notification`] of a [`Side`] | requester, responder, completer | remote CQ data |
 //! | [`Completion`] | requester notification | completion queue entry |
 //! | [`Operation::quiet`] | no notification | `FI_SELECTIVE_COMPLETION` |
@@ -27,7 +26,6 @@
 //! | [`Endpoint::fence`] | none | `FI_DELIVERY_COMPLETE` |
 //! | [`Endpoint::cancel`] | none | `fi_cancel` |
 //! | [`Window`] | SMFU window | none |
-//! | [`GlobalAddressMap`] | SMFU intervals (Eq. 3.1 to 3.4) | none |
 //! | [`Register`] | register file | none |
 //! | [`Capabilities`] | build parameters | `fi_info` |
 //! | [`EndpointLimits`] | build parameters | `fi_tx_attr`, `fi_domain_attr` |
@@ -40,7 +38,7 @@
 
 #[cfg(doc)]
 use crate::{
-    Access, Capabilities, Completion, Endpoint, EndpointAddress, EndpointLimits, GlobalAddressMap,
+    Access, Atomic, Capabilities, Completion, Endpoint, EndpointAddress, EndpointLimits,
     HostMemory, MessageHeader, Notification, Operation, Partition, PartitionId, Region, Register,
     RemoteKey, Side, TrafficClass, Watchable, Window,
 };

@@ -5,7 +5,7 @@
 //! what they say.
 
 use thiserror::Error;
-use weft_fabric::RemoteKey;
+use weft_wire::form::Form;
 
 use crate::layout::Layout;
 use crate::table::LaneNumber;
@@ -56,17 +56,50 @@ impl Refusal {
     }
 }
 
-/// A message between two carriers. `to` is the number of the lane at the receiver.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Message {
-    /// The sender wants a lane, and this is its end.
-    Open { number: LaneNumber, key: RemoteKey, token: u64, layout: Layout },
-    /// The sender has made the other end.
-    Accept { to: LaneNumber, number: LaneNumber, key: RemoteKey },
-    /// The sender makes no other end.
-    Refuse { to: LaneNumber, why: Refusal },
-    /// The sender sends no more on the lane. `is_complete` if all that it sent has arrived.
-    Close { to: LaneNumber, is_complete: bool },
+weft_wire::forms! {
+    /// A message between two carriers. `to` is the number of the lane at the receiver.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(crate) enum Message: u8 {
+        /// The sender wants a lane, and this is its end.
+        Open = 1 { number: LaneNumber, key: u64, token: u64, layout: Layout, },
+        /// The sender has made the other end.
+        Accept = 2 { to: LaneNumber, number: LaneNumber, key: u64, },
+        /// The sender makes no other end.
+        Refuse = 3 { to: LaneNumber, why: Refusal, },
+        /// The sender sends no more on the lane. `is_complete` if all that it sent has arrived.
+        Close = 4 { to: LaneNumber, is_complete: bool, },
+    }
+}
+
+impl Form for LaneNumber {
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        u32::take(bytes).map(Self)
+    }
+
+    fn put(&self, bytes: &mut Vec<u8>) {
+        self.0.put(bytes);
+    }
+}
+
+impl Form for Refusal {
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        u8::take(bytes).map(Self::of)
+    }
+
+    fn put(&self, bytes: &mut Vec<u8>) {
+        self.number().put(bytes);
+    }
+}
+
+impl Form for Layout {
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        Some(Self { slots: Form::take(bytes)?, sink_bytes: Form::take(bytes)? })
+    }
+
+    fn put(&self, bytes: &mut Vec<u8>) {
+        self.slots.put(bytes);
+        self.sink_bytes.put(bytes);
+    }
 }
 
 /// How a peer broke the protocol.
@@ -84,43 +117,12 @@ pub(crate) enum Violation {
     TakesNoAnswers,
 }
 
-mod kind {
-    pub const OPEN: u8 = 1;
-    pub const ACCEPT: u8 = 2;
-    pub const REFUSE: u8 = 3;
-    pub const CLOSE: u8 = 4;
-}
-
 impl Message {
     /// The bytes of the message.
     pub fn encode(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(BYTES_MAX);
-        match self {
-            Self::Open { number, key, token, layout } => {
-                bytes.push(kind::OPEN);
-                bytes.extend_from_slice(&number.0.to_le_bytes());
-                bytes.extend_from_slice(&key.0.to_le_bytes());
-                bytes.extend_from_slice(&token.to_le_bytes());
-                bytes.extend_from_slice(&layout.slots.to_le_bytes());
-                bytes.extend_from_slice(&layout.sink_bytes.to_le_bytes());
-            }
-            Self::Accept { to, number, key } => {
-                bytes.push(kind::ACCEPT);
-                bytes.extend_from_slice(&to.0.to_le_bytes());
-                bytes.extend_from_slice(&number.0.to_le_bytes());
-                bytes.extend_from_slice(&key.0.to_le_bytes());
-            }
-            Self::Refuse { to, why } => {
-                bytes.push(kind::REFUSE);
-                bytes.extend_from_slice(&to.0.to_le_bytes());
-                bytes.push(why.number());
-            }
-            Self::Close { to, is_complete } => {
-                bytes.push(kind::CLOSE);
-                bytes.extend_from_slice(&to.0.to_le_bytes());
-                bytes.push(u8::from(is_complete));
-            }
-        }
+        bytes.push(self.kind());
+        self.put_fields(&mut bytes);
         debug_assert!(bytes.len() <= BYTES_MAX, "the longest message is {BYTES_MAX} bytes");
         bytes
     }
@@ -130,62 +132,15 @@ impl Message {
     /// # Errors
     /// [`Violation`].
     pub fn decode(bytes: &[u8]) -> Result<Self, Violation> {
-        let length = bytes.len();
-        let Some((&kind, fields)) = bytes.split_first() else {
-            return Err(Violation::InvalidForm { kind: 0, length });
-        };
-        let invalid = Violation::InvalidForm { kind, length };
-        let mut fields = Fields(fields);
-        let message = match kind {
-            kind::OPEN => {
-                let (number, key) = (fields.number(), fields.key());
-                let token = u64::from_le_bytes(fields.take().ok_or(invalid)?);
-                let slots = u32::from_le_bytes(fields.take().ok_or(invalid)?);
-                let sink_bytes = u32::from_le_bytes(fields.take().ok_or(invalid)?);
-                let layout = Layout { slots, sink_bytes };
-                if !layout.is_valid() {
-                    return Err(Violation::InvalidLayout { slots, sink_bytes });
-                }
-                let (number, key) = (number.ok_or(invalid)?, key.ok_or(invalid)?);
-                Self::Open { number, key, token, layout }
+        let (&kind, fields) = bytes.split_first().unwrap_or((&0, &[]));
+        match Self::of_kind(kind, fields) {
+            Some(Self::Open { layout: Layout { slots, sink_bytes }, .. })
+                if !(Layout { slots, sink_bytes }).is_valid() =>
+            {
+                Err(Violation::InvalidLayout { slots, sink_bytes })
             }
-            kind::ACCEPT => {
-                let (to, number, key) = (fields.number(), fields.number(), fields.key());
-                let (to, number) = (to.ok_or(invalid)?, number.ok_or(invalid)?);
-                Self::Accept { to, number, key: key.ok_or(invalid)? }
-            }
-            kind::REFUSE => {
-                let to = fields.number().ok_or(invalid)?;
-                let [why] = fields.take().ok_or(invalid)?;
-                Self::Refuse { to, why: Refusal::of(why) }
-            }
-            kind::CLOSE => {
-                let to = fields.number().ok_or(invalid)?;
-                let [is_complete] = fields.take().ok_or(invalid)?;
-                Self::Close { to, is_complete: is_complete == 1 }
-            }
-            _ => return Err(invalid),
-        };
-        if fields.0.is_empty() { Ok(message) } else { Err(invalid) }
-    }
-}
-
-/// Fields that are left to read.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (field, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*field)
-    }
-
-    fn number(&mut self) -> Option<LaneNumber> {
-        self.take().map(|bytes| LaneNumber(u32::from_le_bytes(bytes)))
-    }
-
-    fn key(&mut self) -> Option<RemoteKey> {
-        self.take().map(|bytes| RemoteKey(u64::from_le_bytes(bytes)))
+            message => message.ok_or(Violation::InvalidForm { kind, length: bytes.len() }),
+        }
     }
 }
 
@@ -207,7 +162,7 @@ mod tests {
 
     #[test]
     fn messages_have_these_bytes() {
-        let (number, key) = (LaneNumber(0x0102_0304), RemoteKey(0x1122));
+        let (number, key) = (LaneNumber(0x0102_0304), 0x1122);
         let layout = Layout { slots: 16, sink_bytes: 4096 };
         let open = Message::Open { number, key, token: 9, layout };
         let bytes = [
@@ -232,7 +187,7 @@ mod tests {
         assert_eq!(Message::decode(&[4, 5, 0, 0, 0, 0, 0]), form(4, 7));
         assert_eq!(Message::decode(&[9, 5, 0, 0, 0]), form(9, 5));
         let layout = Layout { slots: 15, sink_bytes: 4096 };
-        let (number, key) = (LaneNumber(1), RemoteKey(2));
+        let (number, key) = (LaneNumber(1), 2);
         let open = Message::Open { number, key, token: 0, layout }.encode();
         let invalid = Violation::InvalidLayout { slots: 15, sink_bytes: 4096 };
         assert_eq!(Message::decode(&open), Err(invalid));
@@ -240,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_form_of_messages_is_that_of_their_version() {
-        let (to, number, key) = (LaneNumber(1), LaneNumber(2), RemoteKey(3));
+        let (to, number, key) = (LaneNumber(1), LaneNumber(2), 3);
         let layout = Layout { slots: 64, sink_bytes: 4096 };
         let refuse = |why| Message::Refuse { to, why };
         let all = [

@@ -197,13 +197,13 @@ impl Table {
             Purpose::Offer { token } => {
                 self.set(number, State::Offered { peer, key, token });
                 let layout = self.layout;
-                let message = Message::Open { number, key, token, layout };
+                let message = Message::Open { number, key: key.0, token, layout };
                 self.actions.push_back(Action::Send { to: peer, message });
             }
             Purpose::Answer(offer) => {
                 let Offer { token, layout, .. } = offer;
                 let remote = Remote { peer, number: offer.number, key: offer.key, layout };
-                let message = Message::Accept { to: offer.number, number, key };
+                let message = Message::Accept { to: offer.number, number, key: key.0 };
                 self.actions.push_back(Action::Send { to: peer, message });
                 self.join(number, token, remote, key);
             }
@@ -229,6 +229,7 @@ impl Table {
     fn handle(&mut self, from: Peer, message: Message) -> Result<(), Violation> {
         match message {
             Message::Open { number, key, token, layout } => {
+                let key = RemoteKey(key);
                 let offer = Offer { peer: from, token, layout, number, key };
                 if layout.fits(self.layout) {
                     self.actions.push_back(Action::Offered(offer));
@@ -238,7 +239,7 @@ impl Table {
             }
             Message::Accept { to, number, key } => match self.of_peer(to, from) {
                 Some(State::Offered { peer, key: own, token }) => {
-                    let layout = self.layout;
+                    let (key, layout) = (RemoteKey(key), self.layout);
                     self.join(to, token, Remote { peer, number, key, layout }, own);
                 }
                 // This end was closed before the answer came.
@@ -470,7 +471,7 @@ mod tests {
     }
 
     fn accept(to: LaneNumber) -> Vec<u8> {
-        Message::Accept { to, number: LaneNumber(77), key: RemoteKey(2) }.encode()
+        Message::Accept { to, number: LaneNumber(77), key: 2 }.encode()
     }
 
     #[test]
@@ -563,7 +564,7 @@ mod tests {
     fn a_layout_that_is_too_large_is_refused() {
         let mut table = Table::new(1, LAYOUT);
         let layout = Layout { slots: 32, sink_bytes: 4096 };
-        let (number, key) = (LaneNumber(5), RemoteKey(6));
+        let (number, key) = (LaneNumber(5), 6);
         table.message(PEER, &Message::Open { number, key, token: 1, layout }.encode());
         let refuse = Message::Refuse { to: number, why: Refusal::TooLarge };
         assert_eq!(sent(&mut table), [refuse]);

@@ -7,9 +7,9 @@ use std::time::Duration;
 use weft_fabric::{
     Access, Armed, Atomic, AtomicOperation, Audience, Capabilities, ConnectError, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
-    LocalRange, LockRequest, MessageHeader, Notify, Operation, OperationError, PartitionId, Peer,
-    Reach, Register, RegisterError, RemoteKey, Report, SendError, Signal, Source, Target, Ticket,
-    Waited, Width, WindowError,
+    LocalRange, MessageHeader, Notify, Operation, OperationError, PartitionId, Peer, Reach,
+    Register, RegisterError, RemoteKey, Report, SendError, Signal, Source, Target, Ticket, Waited,
+    Width, WindowError,
 };
 use weft_memory::Memory;
 use weft_sync::AdaptiveWait;
@@ -570,18 +570,6 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
         }
     }
 
-    fn lock(
-        &mut self,
-        to: Peer,
-        request: LockRequest,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        match way(to) {
-            Way::Near(to) => self.near.lock(to, request, operation),
-            Way::Far(to) => self.far()?.lock(to, request, operation),
-        }
-    }
-
     fn order(&mut self, to: Peer) -> Result<(), OperationError> {
         match way(to) {
             Way::Near(to) => self.near.order(to),
@@ -629,29 +617,11 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
     }
 
     fn register_value(&self, register: Register) -> u64 {
-        match &self.door.state {
-            // It has shown it those of the memory, too.
+        let far = match &self.door.state {
             State::Open(far) => far.register_value(register),
-            State::Closed | State::Opening(_) | State::Refused(_) => {
-                self.near.register_value(register)
-            }
-        }
-    }
-
-    fn set_scratch(&mut self, value: u64) {
-        self.near.set_scratch(value);
-    }
-
-    fn read_register(
-        &mut self,
-        of: Peer,
-        register: Register,
-        context: u64,
-    ) -> Result<Issued, OperationError> {
-        match way(of) {
-            Way::Near(of) => self.near.read_register(of, register, context),
-            Way::Far(of) => self.far()?.read_register(of, register, context),
-        }
+            State::Closed | State::Opening(_) | State::Refused(_) => 0,
+        };
+        self.near.register_value(register).wrapping_add(far)
     }
 
     #[inline(always)]

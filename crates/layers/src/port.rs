@@ -18,11 +18,11 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use weft_fabric::{
     ConnectError, Endpoint, EndpointAddress, EndpointLimits, Group, OpenError, OperationError,
-    Register, Watchable,
+    Watchable,
 };
 use weft_transport_ofi::nic::Nic;
-use weft_transport_ofi::{Attachment, Board, Cards, OfiEndpoint, OfiTransport};
-use weft_transport_shm::{ShmBoard, ShmEndpoint};
+use weft_transport_ofi::{Attachment, Cards, OfiEndpoint, OfiTransport};
+use weft_transport_shm::ShmEndpoint;
 
 use crate::calls::Half;
 use crate::endpoint::LayeredEndpoint;
@@ -139,19 +139,6 @@ pub(crate) fn sleep_on(files: &[BorrowedFd<'_>], time: Duration) {
     let _ = poll(&mut files, Timespec::try_from(time).ok().as_ref());
 }
 
-/// The registers and locks of the endpoint, for peers that reach it by the port.
-struct Shown(ShmBoard);
-
-impl Board for Shown {
-    fn value(&self, register: Register) -> u64 {
-        self.0.value(register)
-    }
-
-    fn lock(&self, request: weft_fabric::LockRequest) -> (u32, bool) {
-        self.0.lock(request)
-    }
-}
-
 impl<C: Cards + 'static> Door<C> {
     pub fn new(transport: Arc<OfiTransport<C>>, run: Run, limits: EndpointLimits) -> Self {
         Self { state: State::Closed, transport, run, limits }
@@ -231,7 +218,6 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
     }
 
     fn opened(&mut self, mut far: OfiEndpoint<C::Nic>, meetings: &[(u64, EndpointAddress)]) {
-        far.show(Box::new(Shown(self.near.board())));
         for (key, granted) in &self.grants {
             let range = (granted.start, granted.length);
             far.offer(*key, &granted.memory, range, granted.access);

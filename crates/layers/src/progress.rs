@@ -10,9 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use weft_fabric::{
-    Armed, Endpoint, Event, OperationError, Peer, Register, RemoteKey, Waited, Watchable,
-};
+use weft_fabric::{Armed, Endpoint, Event, OperationError, Peer, RemoteKey, Waited, Watchable};
 use weft_sync::{Step, atomic::pause};
 use weft_transport_ofi::Cards;
 
@@ -152,11 +150,6 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
         turns.found(all);
         if far.awaits_other() {
             near.look_at_broker();
-        }
-        for (register, by) in Register::ALL.into_iter().zip(far.take_counted()) {
-            if by > 0 {
-                near.add_to_counter(register, by);
-            }
         }
         events
     }

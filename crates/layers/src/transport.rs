@@ -47,7 +47,6 @@ fn common(near: &Capabilities, far: &Capabilities) -> Capabilities {
         message_bytes_max: near.message_bytes_max.min(far.message_bytes_max),
         mtu_bytes: near.mtu_bytes.min(far.mtu_bytes),
         descriptor_bytes_max: near.descriptor_bytes_max.min(far.descriptor_bytes_max),
-        locks: near.locks.min(far.locks),
         progress: Progress::Auto,
         ordered: false,
         completes_inline: false,

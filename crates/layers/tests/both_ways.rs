@@ -11,9 +11,9 @@ use weft_broker::local::LocalBroker;
 use weft_broker::{Client, Connector, Limits};
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Blocking, ConnectError, DownReason, Endpoint, EndpointAddress,
-    EndpointOptions, Event, Group, HostMemory, Issued, LocalRange, LockRequest, MessageHeader,
-    NodeId, Operation, OperationError, PATIENCE, Peer, Region, Register, Revoked, SendError,
-    Source, Target, Transport, Waited, Watchable, Window,
+    EndpointOptions, Event, Group, HostMemory, Issued, LocalRange, MessageHeader, NodeId,
+    Operation, OperationError, PATIENCE, Peer, Region, Register, Revoked, SendError, Source,
+    Target, Transport, Waited, Watchable, Window,
 };
 use weft_layers::{LayeredEndpoint, LayeredTransport, LayeredWindow, Work, on_a_thread};
 use weft_libfabric::Error;
@@ -128,7 +128,8 @@ const WHOLE: Access = Access::all();
 
 #[test]
 fn peers_on_both_ways_add_to_one_word_at_the_same_time() {
-    for kind in Kind::ALL {
+    // The kernel copies memory in place, and changes no word of it.
+    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::InPlace) {
         let hosts = Hosts::new();
         let (mut owner, mut near, mut far) = (hosts.open(0), hosts.open(0), hosts.open(1));
         let memory = kind.memory(&[0; 4096]);
@@ -191,18 +192,11 @@ fn peers_on_both_ways_add_to_one_word_at_the_same_time() {
 }
 
 #[test]
-fn a_lock_and_the_registers_are_the_same_on_both_ways() {
+fn the_registers_count_on_both_ways() {
     let hosts = Hosts::new();
     let (mut owner, mut near, mut far) = (hosts.open(0), hosts.open(0), hosts.open(1));
     let to_owner = near.connect_within(owner.address(), PATIENCE).expect("it is there");
     let from_afar = hosts.connect(&mut far, &mut owner);
-    let take = LockRequest { number: 9, compare: 0, add: 1 };
-    let taken = near.lock(to_owner, take, Operation::new(1)).expect("a lock");
-    assert_eq!(taken, Issued::Done(1 << 32));
-    let issued = far.lock(from_afar, take, Operation::new(2)).expect("a lock");
-    assert_eq!(hosts.end(issued, 2, [&mut far, &mut owner]), Ok(1), "the other one has it");
-
-    owner.set_scratch(77);
     let header = MessageHeader::tag(1);
     near.send_short(to_owner, header, &[b"near"]).expect("room");
     far.send_short(from_afar, header, &[b"from afar"]).expect("room");
@@ -211,18 +205,10 @@ fn a_lock_and_the_registers_are_the_same_on_both_ways() {
         heard += usize::from(number == 0 && matches!(event, Event::Message(_)));
         (heard == 2).then_some(())
     });
-    owner.poll(1, &mut |_| {});
-    for (register, expected) in [
-        (Register::MessagesReceived, 2),
-        (Register::MessageBytesReceived, 13),
-        (Register::Scratch, 77),
-    ] {
+    for (register, expected) in
+        [(Register::MessagesReceived, 2), (Register::MessageBytesReceived, 13)]
+    {
         assert_eq!(owner.register_value(register), expected, "{}", register.name());
-        let seen = near.read_register(to_owner, register, 3);
-        assert_eq!(seen, Ok(Issued::Done(expected)), "{} near", register.name());
-        let issued = far.read_register(from_afar, register, 4).expect("a peer");
-        let seen = hosts.end(issued, 4, [&mut far, &mut owner]);
-        assert_eq!(seen, Ok(expected), "{} from afar", register.name());
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, ConnectError, Endpoint, EndpointAddress, Event,
-    GrantError, Group, GroupError, InviteError, Issued, LocalRange, LockRequest, MessageHeader,
-    Operation, OperationError, PartitionId, Peer, Reach, Register, RegisterError, RemoteKey,
-    SendError, Signal, Source, Target, Ticket, Waited, WindowError,
+    GrantError, Group, GroupError, InviteError, Issued, LocalRange, MessageHeader, Operation,
+    OperationError, PartitionId, Peer, Reach, Register, RegisterError, RemoteKey, SendError,
+    Signal, Source, Target, Ticket, Waited, WindowError,
 };
 use weft_swarm::{Kind, Plan, Violation, run, run_over};
 use weft_transport_sim::{SimEndpoint, SimRegion, SimWindow};
@@ -130,10 +130,6 @@ impl Endpoint for Faulty {
         self.inner.register_value(register)
     }
 
-    fn set_scratch(&mut self, value: u64) {
-        self.inner.set_scratch(value);
-    }
-
     fn register(&mut self, length: u64) -> Result<SimRegion, RegisterError> {
         let region = self.inner.register(length)?;
         // Some programs have few regions.
@@ -225,15 +221,11 @@ impl Endpoint for Faulty {
         ) -> Result<Issued, OperationError>;
         fn atomic(&mut self, to: Peer, target: Target, atomic: Atomic, operation: Operation)
             -> Result<Issued, OperationError>;
-        fn lock(&mut self, to: Peer, request: LockRequest, operation: Operation)
-            -> Result<Issued, OperationError>;
         fn order(&mut self, to: Peer) -> Result<(), OperationError>;
         fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError>;
         fn fence_all(&mut self, context: u64) -> Result<Issued, OperationError>;
         fn cancel(&mut self, to: Peer, context: u64) -> Result<(), OperationError>;
         fn window(&mut self, to: Peer, key: RemoteKey) -> Result<SimWindow, WindowError>;
-        fn read_register(&mut self, of: Peer, register: Register, context: u64)
-            -> Result<Issued, OperationError>;
         fn finish(&mut self, context: u64, timeout: Duration)
             -> Option<Result<u64, OperationError>>;
         fn wait(&mut self, timeout: Option<Duration>) -> Waited;

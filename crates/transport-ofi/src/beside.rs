@@ -1,29 +1,16 @@
 //! An endpoint beside that of another transport: what the owner of both needs of it.
 //!
-//! Both have one address. The other one has the registers, the locks and the numbers of keys.
+//! Both have one address. The other one has the numbers of keys.
 
 use std::time::Duration;
 
-use weft_fabric::{Access, Group, MessageHeader, Register, RemoteKey, SendError};
+use weft_fabric::{Access, Group, MessageHeader, RemoteKey, SendError};
 use weft_memory::Memory;
 
 use crate::endpoint::OfiEndpoint;
-use crate::engine::Board;
 use crate::nic::Nic;
 
 impl<N: Nic> OfiEndpoint<N> {
-    /// From now on peers read these registers, and change these locks, beside those of this
-    /// endpoint.
-    pub fn show(&mut self, board: Box<dyn Board>) {
-        self.shared.lock().engine.show(board);
-    }
-
-    /// Takes what this endpoint has counted since the last call, by the number of the register.
-    #[must_use]
-    pub fn take_counted(&mut self) -> [u64; Register::COUNT] {
-        self.shared.lock().engine.take_counted()
-    }
-
     /// So many peers are living on the other way, which count for the endpoint's maximum. Returns
     /// the number of those of this one.
     pub fn count_peers_elsewhere(&mut self, count: usize) -> usize {

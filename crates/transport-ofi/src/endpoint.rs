@@ -7,14 +7,14 @@ use std::time::Duration;
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, Command, ConnectError, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
-    LocalRange, LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach,
-    Register, RegisterError, RemoteKey, SendError, Signal, Source, Target, Ticket, Waited,
-    Watchable, Way, WindowError,
+    LocalRange, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register,
+    RegisterError, RemoteKey, SendError, Signal, Source, Target, Ticket, Waited, Watchable, Way,
+    WindowError,
 };
 use weft_memory::Memory;
 use weft_sync::{AdaptiveWait, Step};
 
-use crate::engine::{Engine, Into, Reply, Wanted};
+use crate::engine::{Into, Reply, Wanted};
 use crate::nic::Nic;
 use crate::packet::Request;
 use crate::region::OfiRegion;
@@ -296,17 +296,6 @@ impl<N: Nic> Endpoint for OfiEndpoint<N> {
         self.issue(to, Wanted::Ask(Some(Command::Atomic), request, range), operation)
     }
 
-    fn lock(
-        &mut self,
-        to: Peer,
-        request: LockRequest,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let range = (RemoteKey(0), request.number.into(), 0);
-        let wanted = Wanted::Ask(Some(Command::Lock), Request::Lock(request), range);
-        self.issue(to, wanted, operation)
-    }
-
     fn order(&mut self, to: Peer) -> Result<(), OperationError> {
         self.shared.lock().engine.order(to)
     }
@@ -329,21 +318,6 @@ impl<N: Nic> Endpoint for OfiEndpoint<N> {
 
     fn register_value(&self, register: Register) -> u64 {
         self.shared.lock().engine.register_value(register)
-    }
-
-    fn set_scratch(&mut self, value: u64) {
-        self.shared.lock().engine.set_scratch(value);
-    }
-
-    fn read_register(
-        &mut self,
-        of: Peer,
-        register: Register,
-        context: u64,
-    ) -> Result<Issued, OperationError> {
-        let request = Request::Register(Engine::<N>::number_of(register));
-        let wanted = Wanted::Ask(None, request, (RemoteKey(0), 0, 0));
-        self.issue(of, wanted, Operation::new(context))
     }
 
     fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {

@@ -31,7 +31,6 @@ mod watch;
 mod window;
 
 pub use endpoint::OfiEndpoint;
-pub use engine::Board;
 pub use region::OfiRegion;
 pub use transport::{Attachment, Cards, OfiTransport, Parameters, Ports};
 pub use window::OfiWindow;

@@ -18,8 +18,8 @@
 //! the format is [`weft_wire::versions::PACKETS`].
 
 use weft_fabric::{
-    Access, Atomic, AtomicOperation, Command, DownReason, Group, LockRequest, MessageHeader,
-    OperationError, RemoteKey, Side, Signal, SignalChange, Target, Width,
+    Access, Atomic, AtomicOperation, Command, DownReason, Group, MessageHeader, OperationError,
+    RemoteKey, Side, Signal, SignalChange, Target, Width,
 };
 use weft_libfabric::Spot;
 
@@ -216,10 +216,6 @@ pub enum Request {
         /// Its bytes: 1, 2, 4 or 8.
         length: u8,
     },
-    /// Changes a lock.
-    Lock(LockRequest),
-    /// Reads a register, by its number.
-    Register(u8),
     /// Answers: all packets before this one have been handled.
     Flush,
 }
@@ -637,13 +633,6 @@ fn emit_request(out: &mut Bytes<'_>, request: &Request) {
             out.target(target);
             out.byte(length);
         }
-        Request::Lock(LockRequest { number, compare, add }) => {
-            out.byte(5);
-            out.put(&number.to_le_bytes());
-            out.put(&compare.to_le_bytes());
-            out.put(&add.to_le_bytes());
-        }
-        Request::Register(number) => out.put(&[6, number]),
         Request::Flush => out.byte(7),
     }
 }
@@ -678,13 +667,8 @@ fn parse_request(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
             is_word: fields.flag("the word")?,
         },
         4 => Request::Load { target: fields.target()?, length: fields.byte()? },
-        5 => Request::Lock(LockRequest {
-            number: fields.number()?,
-            compare: fields.take().map(i32::from_le_bytes)?,
-            add: fields.take().map(i32::from_le_bytes)?,
-        }),
-        6 => Request::Register(fields.byte()?),
         7 => Request::Flush,
+        // 5 and 6 were of operations that are no more.
         value => return Err(meaningless("the request", value)),
     })
 }
@@ -695,9 +679,6 @@ fn emit_error(out: &mut Bytes<'_>, error: &OperationError) {
         OperationError::AccessDenied { command } => (1, command as u8, [0; 3]),
         OperationError::OutOfBounds { offset, length, region } => (2, 0, [offset, length, region]),
         OperationError::Misaligned { offset, alignment } => (3, 0, [offset, alignment, 0]),
-        OperationError::InvalidLock { number, maximum } => {
-            (4, 0, [number.into(), maximum.into(), 0])
-        }
         OperationError::InvalidLength { length } => (5, 0, [length, 0, 0]),
         _ => (0, 0, [0; 3]),
     };
@@ -711,16 +692,13 @@ fn parse_error(fields: &mut Fields<'_>) -> Result<OperationError, Malformed> {
     let number = fields.byte()?;
     let command = fields.command()?;
     let [one, two, three] = [fields.word()?, fields.word()?, fields.word()?];
-    let small = |value: u64| {
-        u32::try_from(value).map_err(|_| Malformed::Field { field: "the lock", value })
-    };
     Ok(match number {
         0 => OperationError::InvalidKey,
         1 => OperationError::AccessDenied { command },
         2 => OperationError::OutOfBounds { offset: one, length: two, region: three },
         3 => OperationError::Misaligned { offset: one, alignment: two },
-        4 => OperationError::InvalidLock { number: small(one)?, maximum: small(two)? },
         5 => OperationError::InvalidLength { length: one },
+        // 4 was one of an operation that is no more.
         value => return Err(meaningless("the error", value)),
     })
 }

@@ -34,10 +34,6 @@ fn request() -> impl Strategy<Value = Request> {
             Request::Store { target, value, length, is_word }
         }),
         (target(), any::<u8>()).prop_map(|(target, length)| Request::Load { target, length }),
-        any::<(u32, i32, i32)>().prop_map(|(number, compare, add)| {
-            Request::Lock(LockRequest { number, compare, add })
-        }),
-        any::<u8>().prop_map(Request::Register),
         Just(Request::Flush),
     ]
 }
@@ -51,8 +47,6 @@ fn answer() -> impl Strategy<Value = Result<Answer, OperationError>> {
         }),
         any::<(u64, u64)>()
             .prop_map(|(offset, alignment)| OperationError::Misaligned { offset, alignment }),
-        any::<(u32, u32)>()
-            .prop_map(|(number, maximum)| OperationError::InvalidLock { number, maximum }),
         any::<u64>().prop_map(|length| OperationError::InvalidLength { length }),
     ];
     prop_oneof![
@@ -66,11 +60,11 @@ fn answer() -> impl Strategy<Value = Result<Answer, OperationError>> {
 }
 
 fn told() -> impl Strategy<Value = Told> {
-    (0..3_u8, 0..6_u8, any::<(u8, u64, u64, u64, u64, u64)>()).prop_map(|(side, command, rest)| {
+    (0..3_u8, 0..5_u8, any::<(u8, u64, u64, u64, u64, u64)>()).prop_map(|(side, command, rest)| {
         let (class, key, offset, length, context, immediate) = rest;
         Told {
             side: side_of(side).expect("three sides"),
-            command: Command::from_number(command).expect("six commands"),
+            command: Command::from_number(command).expect("five commands"),
             class,
             range: (RemoteKey(key), offset, length),
             context,
@@ -203,8 +197,6 @@ fn examples() -> Vec<Body<'static>> {
         Request::Signal(target, SignalChange::Set(2)),
         Request::Store { target, value: 3, length: 4, is_word: true },
         Request::Load { target, length: 8 },
-        Request::Lock(LockRequest { number: 1, compare: -2, add: 3 }),
-        Request::Register(5),
         Request::Flush,
         atomic(AtomicOperation::FetchAdd, Width::Bits32, false),
     ];
@@ -218,7 +210,6 @@ fn examples() -> Vec<Body<'static>> {
             Err(OperationError::AccessDenied { command: Command::Get }),
             Err(OperationError::OutOfBounds { offset: 1, length: 2, region: 3 }),
             Err(OperationError::Misaligned { offset: 4, alignment: 8 }),
-            Err(OperationError::InvalidLock { number: 5, maximum: 6 }),
             Err(OperationError::InvalidLength { length: 7 }),
         ]);
     let sides = (0..u8::MAX).map_while(|number| side_of(number).ok());
@@ -294,5 +285,5 @@ fn the_format_is_that_of_its_version() {
         assert_eq!(Packet::parse(&bytes), Ok(packet));
         bytes
     });
-    assert_eq!((PACKETS, fingerprint(bytes)), (3, 0xb28f_c41b_24b0_d833), "raise the version");
+    assert_eq!((PACKETS, fingerprint(bytes)), (4, 0xcba6_d947_cb84_0915), "raise the version");
 }

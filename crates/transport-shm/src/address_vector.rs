@@ -16,7 +16,7 @@ use crate::memory::Mapped;
 use crate::pair::Pair;
 use crate::registers::Registers;
 use crate::wakeup::VPIDS_MAX;
-use crate::ways::{InPlace, Jobs, Owner};
+use crate::ways::{InPlace, Owner};
 
 /// Whether a peer can be reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,11 +56,9 @@ impl StandingWord {
 #[derive(Debug)]
 pub struct PeerState {
     pub handle: Peer,
-    /// The handle that [`AddressVector::live`] compares, or one that nobody has while the peer is
-    /// held.
+    /// The handle that [`AddressVector::live`] compares, or one that nobody has while no way leads to
+    /// the node of the peer.
     serving: Peer,
-    /// No way leads to the node of the peer, so that it stays held.
-    is_cut_off: bool,
     pub address: EndpointAddress,
     pub birth: u64,
     pub pair: Pair,
@@ -86,9 +84,7 @@ pub struct PeerState {
     pub in_place: Vec<InPlace>,
     /// The peer's process, as far as its memory is copied by the kernel.
     pub owner: Owner,
-    /// Operations that the peer carries out, and answers to those that it asked for.
-    pub jobs: Jobs,
-    /// A call was refused while the peer was held: room is told at the end of that.
+    /// A call was refused while the peer was cut off: room is told at the end of that.
     refused: bool,
 }
 
@@ -111,7 +107,6 @@ impl PeerState {
         Self {
             handle,
             serving: handle,
-            is_cut_off: false,
             address,
             birth,
             pair,
@@ -128,51 +123,29 @@ impl PeerState {
             unresolved: Vec::new(),
             in_place: Vec::new(),
             owner: Owner::Unknown,
-            jobs: Jobs::default(),
             refused: false,
         }
     }
 
-    /// Whether operations that the peer carries out are under way, which nothing may overtake, or
-    /// no way leads to the peer.
-    pub fn is_held(&self) -> bool {
-        self.serving != self.handle
-    }
-
-    /// Nothing overtakes what is under way: [`AddressVector::live`] does not find the peer.
-    pub fn hold(&mut self) {
-        // No handle counts nothing given out, and this one is looked up at another VPID.
-        self.serving = Peer(u32::from(self.vpid() ^ 1));
-    }
-
     /// Whether a message to a group would go to this member.
     pub fn takes_more(&mut self) -> bool {
-        !self.is_held() && self.has_room()
-    }
-
-    /// Ends what [`PeerState::hold`] began. True if a call was refused meanwhile. A peer that is
-    /// cut off stays held.
-    pub fn release(&mut self) -> bool {
-        if self.is_cut_off {
-            return false;
-        }
-        self.serving = self.handle;
-        std::mem::take(&mut self.refused)
+        !self.is_cut_off() && self.has_room()
     }
 
     /// Whether no way leads to the node of the peer.
     pub fn is_cut_off(&self) -> bool {
-        self.is_cut_off
+        self.serving != self.handle
     }
 
     /// No way leads to the node of the peer any more, or one leads there again. Windows of the peer
-    /// follow. The end of it releases the peer by [`PeerState::release`].
-    pub fn set_cut_off(&mut self, is_cut_off: bool) {
-        self.is_cut_off = is_cut_off;
+    /// follow, and [`AddressVector::live`] does not find it meanwhile. True if a call was refused
+    /// for that and it is over.
+    pub fn set_cut_off(&mut self, is_cut_off: bool) -> bool {
         self.standing.set(if is_cut_off { Standing::CutOff } else { Standing::There });
-        if is_cut_off {
-            self.hold();
-        }
+        // No handle counts nothing given out, and this one is looked up at another VPID.
+        let nobody = Peer(u32::from(self.vpid() ^ 1));
+        self.serving = if is_cut_off { nobody } else { self.handle };
+        !is_cut_off && std::mem::take(&mut self.refused)
     }
 }
 
@@ -191,8 +164,8 @@ pub enum Lost {
     Unknown,
     /// The peer is gone.
     Down,
-    /// The peer is held: what came before is under way. The peer remembers that it was asked for.
-    Held,
+    /// No way leads to it for now. The peer remembers that it was asked for.
+    CutOff,
 }
 
 #[derive(Debug)]
@@ -204,13 +177,13 @@ struct Slot {
 impl Slot {
     const EMPTY: Self = Self { issued: 0, live: None };
 
-    /// Why a handle does not name a living peer that is not held.
+    /// Why a handle does not name a living peer to which a way leads.
     #[cold]
     fn lost(&mut self, handle: Peer, issued: u32) -> Lost {
         match &mut self.live {
             Some(peer) if peer.handle == handle => {
                 peer.refused = true;
-                Lost::Held
+                Lost::CutOff
             }
             _ if issued == 0 || issued > self.issued => Lost::Unknown,
             _ => Lost::Down,
@@ -240,7 +213,7 @@ impl AddressVector {
         Self { node, slots: Vec::new() }
     }
 
-    /// The living peer that a handle names, held or not.
+    /// The living peer that a handle names, cut off or not.
     pub fn find(&mut self, handle: Peer) -> Result<&mut PeerState, Lost> {
         let (place, issued) = split(handle);
         let Some(slot) = self.slots.get_mut(place) else { return Err(Lost::Unknown) };
@@ -251,7 +224,7 @@ impl AddressVector {
         }
     }
 
-    /// The living peer that a handle names, unless it is held.
+    /// The living peer that a handle names, unless it is cut off.
     #[inline]
     pub fn live(&mut self, handle: Peer) -> Result<&mut PeerState, Lost> {
         let (place, issued) = split(handle);

@@ -1,16 +1,15 @@
-//! Atomics on words of peers' regions, and the fetch-compare-and-add lock. Both use the processor's
-//! atomics on mapped memory, so the owner's threads may use theirs on the same words.
+//! Atomics on words of peers' regions. They use the processor's atomics on mapped memory, so the
+//! owner's threads may use theirs on the same words.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use weft_fabric::{
-    Atomic, AtomicOperation, Command, Issued, LockRequest, Notify, Operation, OperationError, Peer,
-    Register, RemoteKey, Report, Target, Width,
+    Atomic, AtomicOperation, Command, Issued, Notify, Operation, OperationError, Peer, Report,
+    Target, Width,
 };
 
 use crate::door;
-use crate::doorbell::LOCKS;
 use crate::endpoint::ShmEndpoint;
 use crate::rma::{Account, mapped_for};
 
@@ -108,8 +107,6 @@ impl ShmEndpoint {
         if done.is_ok() {
             self.looked_up(to, target.key);
         }
-        let done =
-            done.or_else(|error| self.atomic_otherwise(error, to, target, atomic, operation));
         done.map_err(|error| self.note(error))
     }
 
@@ -139,26 +136,6 @@ impl ShmEndpoint {
         begun.end();
         self.tell(to, Account { command, operation, key, offset, length });
         Ok(Issued::Done(atomic.result(old)))
-    }
-
-    pub(crate) fn do_lock(
-        &mut self,
-        to: Peer,
-        request: LockRequest,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let command = Command::Lock;
-        let number = request.number;
-        if number >= LOCKS {
-            self.peers.live(to)?;
-            return Err(OperationError::InvalidLock { number, maximum: LOCKS });
-        }
-        self.prepare(to, command, operation.notify)?;
-        let (old, added) = self.peers.live(to)?.doorbell.lock(request);
-        self.registers.count(Register::Atomics, 1);
-        let (key, offset) = (RemoteKey(0), u64::from(number));
-        self.tell(to, Account { command, operation, key, offset, length: 0 });
-        Ok(Issued::Done(u64::from(old) | u64::from(added) << 32))
     }
 }
 

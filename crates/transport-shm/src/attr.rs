@@ -4,7 +4,6 @@ use weft_broker::VPIDS;
 use weft_fabric::{Capabilities, EndpointLimits, Progress};
 use weft_memory::CopyMode;
 
-use crate::doorbell::LOCKS;
 use crate::pair::SLOTS;
 use crate::registers::KEYS_MAX;
 pub use crate::wakeup::VPIDS_MAX;
@@ -16,18 +15,6 @@ pub const REGIONS_MAX: usize = 1024;
 pub const LOCAL_EVENTS_MAX: usize = 1024;
 /// The largest limit of regions, and of notifications that wait, that an endpoint can ask for.
 const ASKED_MAX: usize = 65_536;
-
-/// How an endpoint reaches memory that peers have in place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum WayInPlace {
-    /// Puts and gets by the kernel, if it lets this process; else by the peer.
-    #[default]
-    Best,
-    /// Puts and gets by the kernel. They fail if it does not let this process.
-    Kernel,
-    /// All operations by the peer.
-    Target,
-}
 
 /// Parameters of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,8 +32,6 @@ pub struct Parameters {
     pub copy: CopyMode,
     /// Puts and gets below this length in bytes are plain copies.
     pub plain_bytes_max: usize,
-    /// How memory that peers have in place is reached.
-    pub in_place: WayInPlace,
 }
 
 impl Default for Parameters {
@@ -58,7 +43,6 @@ impl Default for Parameters {
             yields: 100,
             copy: CopyMode::Plain,
             plain_bytes_max: 1 << 20,
-            in_place: WayInPlace::Best,
         }
     }
 }
@@ -90,7 +74,6 @@ impl Parameters {
             operations_max: LOCAL_EVENTS_MAX,
             peers_max: self.endpoints as usize,
             keys_max: KEYS_MAX as usize,
-            locks: LOCKS,
             regions_max: REGIONS_MAX,
             progress: Progress::Auto,
             ordered: true,

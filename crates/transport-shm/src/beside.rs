@@ -1,16 +1,11 @@
 //! A port of a network beside the memory: what the owner of both needs of an endpoint.
 //!
 //! The endpoint opens no port. It tells its owner when one is wanted, and who it is at the broker.
-//! Its registers and locks are those of both ways.
 
-use std::sync::Arc;
-
-use weft_fabric::{Group, LockRequest, Register, SendError};
+use weft_fabric::{Group, SendError};
 use weft_wire::endpoint_control::NoPort;
 
-use crate::doorbell::Doorbell;
 use crate::endpoint::ShmEndpoint;
-use crate::registers::Registers;
 
 /// The port beside an endpoint, as the broker is told of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,31 +16,6 @@ pub(crate) enum Beside {
     Later,
     /// One is wanted.
     Wanted,
-}
-
-/// The registers and locks of an endpoint, for whoever serves them to peers that do not map them.
-#[derive(Debug)]
-pub struct ShmBoard {
-    registers: Arc<Registers>,
-    doorbell: Arc<Doorbell>,
-}
-
-impl ShmBoard {
-    /// The value of a register.
-    #[must_use]
-    pub fn value(&self, register: Register) -> u64 {
-        self.registers.value(register)
-    }
-
-    /// Applies a fetch-compare-and-add to a lock: its former value, and whether the addition was
-    /// made.
-    ///
-    /// # Panics
-    /// When the number is not below [`weft_fabric::Capabilities::locks`].
-    #[must_use]
-    pub fn lock(&self, request: LockRequest) -> (u32, bool) {
-        self.doorbell.lock(request)
-    }
 }
 
 impl ShmEndpoint {
@@ -84,12 +54,6 @@ impl ShmEndpoint {
         self.birth
     }
 
-    /// The registers and locks, for another way to them.
-    #[must_use]
-    pub fn board(&self) -> ShmBoard {
-        ShmBoard { registers: Arc::clone(&self.registers), doorbell: Arc::clone(&self.doorbell) }
-    }
-
     /// Looks whether the broker was restarted, which a poll does now and then alone.
     pub fn look_at_broker(&mut self) {
         self.handle_broker_messages();
@@ -104,11 +68,6 @@ impl ShmEndpoint {
     /// So many peers are living elsewhere, which count for the endpoint's maximum.
     pub fn count_peers_elsewhere(&mut self, count: usize) {
         self.peers_elsewhere = count;
-    }
-
-    /// Adds what this endpoint did on another way to its counters.
-    pub fn add_to_counter(&self, register: Register, by: u64) {
-        self.registers.add(register, by);
     }
 
     /// Whether a poll would hand out an event, or a port is wanted. Makes progress.

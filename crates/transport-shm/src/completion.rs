@@ -1,7 +1,7 @@
 //! Notifications: their encoding in a slot, and the queue of notifications of own operations.
 //!
 //! ```text
-//! flags of a slot   0-1 message type   2-3 content: message, multicast, notification, packet
+//! flags of a slot   0-1 message type   2-3 content: message, multicast, notification
 //!                   4-9 group (multicast)   4-5 side, 6-8 command (notification)
 //! payload of a notification   operation, key, offset, length, immediate   (5 words, little-endian)
 //! ```
@@ -15,7 +15,6 @@ use weft_fabric::{
 };
 
 use crate::ring::{SlotMemory, Status};
-use crate::ways::is_packet;
 
 const KIND_MASK: u16 = 0b11;
 const WHAT_MASK: u16 = 0b11 << 2;
@@ -51,8 +50,6 @@ pub enum Content {
     Message(MessageHeader, Option<Group>),
     /// A notification.
     Notification,
-    /// A packet about operations that one end carries out for the other, valid or not.
-    Packet,
 }
 
 /// The payload of a notification.
@@ -72,7 +69,6 @@ pub fn classify(status: Status) -> Option<Content> {
         NOTIFICATION if usize::from(status.length) == NOTIFICATION_BYTES => {
             Some(Content::Notification)
         }
-        _ if is_packet(status) => Some(Content::Packet),
         _ => None,
     }
 }
@@ -197,8 +193,8 @@ mod tests {
     fn a_decoded_notification_equals_the_encoded_one() {
         let (peer, source) = (Peer(9), EndpointAddress::new(NodeId(0), Vpid(3)));
         for side in [Side::Responder, Side::Completer] {
-            for number in 0..6 {
-                let command = Command::from_number(number).expect("six commands");
+            for number in 0..5 {
+                let command = Command::from_number(number).expect("five commands");
                 let sent = Notification {
                     side,
                     command,

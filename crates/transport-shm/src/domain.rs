@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use rustix::io::Errno;
 use weft_broker::Connector;
 use weft_broker::calls::{self, Opened, way_into};
-use weft_fabric::{Capabilities, EndpointOptions, OpenError, Partition, Register, Transport};
+use weft_fabric::{Capabilities, EndpointOptions, OpenError, Partition, Transport};
 use weft_memory::SegmentError;
 use weft_sync::{AdaptiveWait, fence};
 use weft_wire::endpoint_control::{Close, Open, flags};
@@ -28,7 +28,7 @@ use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::sharing::Granter;
 use crate::sys;
-use crate::ways::{Initiated, Sign};
+use crate::ways::Sign;
 
 /// The shared-memory transport of a host.
 #[derive(Clone)]
@@ -120,7 +120,6 @@ impl Transport for ShmTransport {
             doorbell,
             doorbell_file,
             sign: Sign::show(&registers),
-            initiated: Initiated::default(),
             registers,
             registers_file,
             woken,
@@ -196,7 +195,6 @@ impl Drop for ShmEndpoint {
             // When this fails, the broker still notices the end of the connection, only later.
             let _ = self.client.call(close.into(), self.ticket, &[]);
         }
-        self.registers.set(Register::Scratch, 0);
         self.leave_moves();
     }
 }

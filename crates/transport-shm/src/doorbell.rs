@@ -1,30 +1,22 @@
-//! The doorbell segment: the memory of an endpoint that all its peers may write.
-//!
-//! ```text
-//! 0      wakeup words (see `wakeup`)
-//! 4096   lock table: LOCKS words of 32 bits
-//! ```
+//! The doorbell segment: the memory of an endpoint that all its peers may write: the
+//! wakeup words (see `wakeup`).
 //!
 //! # Invariants
-//! - The owner trusts no word of this segment: bits only say where to look, lock values are data.
+//! - The owner trusts no word of this segment: bits only say where to look.
 //! - Ringing never blocks.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use weft_fabric::LockRequest;
 use weft_memory::{Segment, SegmentError, View};
 use weft_sync::futex;
 
 use crate::sys;
 use crate::wakeup::{Sleeper, WakeupWords};
 
-/// Locks that an endpoint has.
-pub const LOCKS: u32 = 4096;
-const LOCKS_START: usize = 4096;
 /// Bytes of the segment.
-pub const BYTES: usize = LOCKS_START + LOCKS as usize * 4;
+pub const BYTES: usize = 4096;
+const _: () = assert!(size_of::<WakeupWords>() <= BYTES);
 
 /// A mapped doorbell segment, and the end of the wakeup socket that peers write to.
 #[derive(Debug)]
@@ -88,46 +80,15 @@ impl Doorbell {
         }
     }
 
-    //= EXTOLL-THESIS#3.2.1
-    //# The lock command is a fetch-compare-and-add on a lock of the target.
-    /// Fetch-compare-and-add: returns the former value and whether the addition was done.
-    ///
-    /// # Panics
-    /// When the lock number is not below the number of locks.
-    pub fn lock(&self, request: LockRequest) -> (u32, bool) {
-        assert!(request.number < LOCKS, "the caller checks the number of the lock");
-        let word = self.lock_word(request.number as usize);
-        let mut old = word.load(Ordering::Relaxed);
-        // Bounded: a hostile owner that keeps changing the word would hold the caller here for
-        // ever.
-        for _ in 0..LOCK_TRIES_MAX {
-            let Some(new) = request.apply(old.cast_signed()) else {
-                // A failed comparison must acquire too, to see the writes before the lock changed.
-                std::sync::atomic::fence(Ordering::Acquire);
-                return (old, false);
-            };
-            let new = new.cast_unsigned();
-            match word.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return (old, true),
-                Err(current) => old = current,
-            }
-        }
-        (old, false)
-    }
-
     /// Writes any word of the segment, as a hostile peer could.
     #[cfg(any(test, feature = "test-doors"))]
     pub fn scribble(&self, offset: usize, value: u32) {
-        self.words.segment().word32(offset % (BYTES / 4) * 4).store(value, Ordering::Relaxed);
-    }
-
-    fn lock_word(&self, number: usize) -> &AtomicU32 {
-        self.words.segment().word32(LOCKS_START + number * 4)
+        self.words
+            .segment()
+            .word32(offset % (BYTES / 4) * 4)
+            .store(value, std::sync::atomic::Ordering::Relaxed);
     }
 }
-
-/// Attempts of one lock operation. Contention by 255 honest peers needs far fewer.
-const LOCK_TRIES_MAX: u32 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -181,15 +142,5 @@ mod tests {
         rustix::net::shutdown(&ring, rustix::net::Shutdown::Write).expect("a socket");
         assert!(!sys::drain(woken.as_fd()));
         sys::ring(ring.as_fd());
-    }
-
-    #[test]
-    fn a_lock_is_taken_once() {
-        let (doorbell, _file, _woken) = doorbell();
-        let take = LockRequest { number: 4095, compare: 0, add: 1 };
-        assert_eq!(doorbell.lock(take), (0, true));
-        assert_eq!(doorbell.lock(take), (1, false));
-        let give = LockRequest { number: 4095, compare: i32::MAX, add: -1 };
-        assert_eq!(doorbell.lock(give), (1, true));
     }
 }

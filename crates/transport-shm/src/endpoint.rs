@@ -31,9 +31,9 @@ use weft_broker::Client;
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, ConnectError, DownReason, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
-    LocalRange, LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach,
-    Register, RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket,
-    Waited, Watchable, WindowError,
+    LocalRange, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register,
+    RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket, Waited,
+    Watchable, WindowError,
 };
 use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;
@@ -53,7 +53,7 @@ use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::sharing::Granter;
-use crate::ways::{Initiated, Sign};
+use crate::ways::Sign;
 use crate::window::ShmWindow;
 
 /// A peer that is gone and whose last messages have not all been handed out.
@@ -126,7 +126,6 @@ pub struct ShmEndpoint {
     /// By which peers know this process.
     pub(crate) sign: Sign,
     /// Operations that peers carry out.
-    pub(crate) initiated: Initiated,
     /// The last look at the broker's messages left some.
     pub(crate) unread: bool,
     pub(crate) adaptive_wait: AdaptiveWait,
@@ -153,7 +152,7 @@ impl From<Lost> for SendError {
         match lost {
             Lost::Unknown => Self::UnknownPeer,
             Lost::Down => Self::PeerDown,
-            Lost::Held => Self::WouldBlock,
+            Lost::CutOff => Self::WouldBlock,
         }
     }
 }
@@ -163,7 +162,7 @@ impl From<Lost> for OperationError {
         match lost {
             Lost::Unknown => Self::UnknownPeer,
             Lost::Down => Self::PeerDown,
-            Lost::Held => Self::WouldBlock,
+            Lost::CutOff => Self::WouldBlock,
         }
     }
 }
@@ -392,9 +391,8 @@ impl Endpoint for ShmEndpoint {
         target: Target,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.do_put_immediate(to, value, length, target, operation).or_else(|error| {
-            self.immediate_otherwise(error, to, (value, length), target, operation)
-        })
+        let done = self.do_put_immediate(to, value, length, target, operation);
+        done.map_err(|error| self.note(error))
     }
 
     fn put_vectored(
@@ -416,7 +414,7 @@ impl Endpoint for ShmEndpoint {
         operation: Operation,
     ) -> Result<Issued, OperationError> {
         let done = self.do_put_signal(to, &source, target, signal, operation);
-        done.or_else(|error| self.signal_otherwise(error, to, (source, target), signal, operation))
+        done.map_err(|error| self.note(error))
     }
 
     fn put_notification(&mut self, to: Peer, class: u8, value: u64) -> Result<(), OperationError> {
@@ -456,32 +454,24 @@ impl Endpoint for ShmEndpoint {
         self.do_atomic(to, target, atomic, operation)
     }
 
-    fn lock(
-        &mut self,
-        to: Peer,
-        request: LockRequest,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        self.do_lock(to, request, operation).map_err(|error| self.note(error))
-    }
-
     fn order(&mut self, to: Peer) -> Result<(), OperationError> {
-        // Copies ended when their calls returned, and nothing overtakes what a peer carries out;
-        // only accesses through windows are unordered.
+        // Copies ended when their calls returned; only accesses through windows are unordered.
         std::sync::atomic::fence(Ordering::SeqCst);
         self.peers.find(to).map(drop).map_err(|lost| self.note(lost.into()))
     }
 
-    fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError> {
-        self.do_fence(to, context).map_err(|error| self.note(error))
+    fn fence(&mut self, to: Peer, _context: u64) -> Result<Issued, OperationError> {
+        self.order(to).map(|()| Issued::Done(0))
     }
 
-    fn fence_all(&mut self, context: u64) -> Result<Issued, OperationError> {
-        self.do_fence_all(context).map_err(|error| self.note(error))
+    fn fence_all(&mut self, _context: u64) -> Result<Issued, OperationError> {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        Ok(Issued::Done(0))
     }
 
-    fn cancel(&mut self, to: Peer, context: u64) -> Result<(), OperationError> {
-        self.do_cancel(to, context).map_err(|error| self.note(error))
+    fn cancel(&mut self, to: Peer, _context: u64) -> Result<(), OperationError> {
+        // Operations end in their calls.
+        self.peers.find(to).map(drop).map_err(|lost| self.note(lost.into()))
     }
 
     fn window(&mut self, to: Peer, key: RemoteKey) -> Result<ShmWindow, WindowError> {
@@ -490,22 +480,6 @@ impl Endpoint for ShmEndpoint {
 
     fn register_value(&self, register: Register) -> u64 {
         self.registers.value(register)
-    }
-
-    fn set_scratch(&mut self, value: u64) {
-        self.registers.set(Register::Scratch, value);
-    }
-
-    fn read_register(
-        &mut self,
-        of: Peer,
-        register: Register,
-        _context: u64,
-    ) -> Result<Issued, OperationError> {
-        match self.peers.find(of) {
-            Ok(peer) => Ok(Issued::Done(peer.registers.value(register))),
-            Err(lost) => Err(self.note(lost.into())),
-        }
     }
 
     #[inline]

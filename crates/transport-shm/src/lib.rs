@@ -116,11 +116,10 @@ mod ways;
 mod window;
 
 #[cfg(not(loom))]
-pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX, WayInPlace};
+pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX};
 #[cfg(not(loom))]
 pub use bell::{local_broker, open_bell};
 #[cfg(not(loom))]
-pub use beside::ShmBoard;
 #[cfg(not(loom))]
 pub use domain::ShmTransport;
 #[cfg(not(loom))]

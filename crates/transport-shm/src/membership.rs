@@ -580,8 +580,7 @@ impl ShmEndpoint {
 
     /// A peer is gone: its last messages are still handed out, and then its end.
     pub(crate) fn peer_gone(&mut self, vpid: u16, reason: DownReason) {
-        let Some(mut peer) = self.peers.remove(vpid) else { return };
-        self.end_jobs(&mut peer.jobs);
+        let Some(peer) = self.peers.remove(vpid) else { return };
         self.forget(vpid);
         self.recently = Recently::default();
         peer.standing.set(Standing::Down);
@@ -597,14 +596,16 @@ impl ShmEndpoint {
         else {
             return;
         };
-        peer.set_cut_off(is_cut_off);
+        let (peer, was_refused) = (peer.handle, peer.set_cut_off(is_cut_off));
         if is_cut_off {
-            // The translation at hand knows nothing of peers that are held.
+            // The translation at hand knows nothing of peers that are cut off.
             self.recently = Recently::default();
             self.stop_polling(vpid);
         } else {
             self.activate(vpid);
-            self.advance(vpid);
+            if was_refused {
+                self.requests.tell_room(peer);
+            }
         }
     }
 

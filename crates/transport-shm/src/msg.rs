@@ -247,12 +247,9 @@ impl ShmEndpoint {
         if let Ok(peer) = self.peers.live(to)
             && !peer.wants_room
         {
-            let is_listed = peer.jobs.is_stuck;
             peer.wants_room = true;
             let vpid = peer.vpid();
-            if !is_listed {
-                self.waits_for_room.push(vpid);
-            }
+            self.waits_for_room.push(vpid);
         }
     }
 }

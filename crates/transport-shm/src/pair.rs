@@ -5,11 +5,7 @@
 //! 512    words of direction 0                   see `Words`
 //! 1024   words of direction 1
 //! 4096   slots of direction 0, slots of direction 1
-//!        places of direction 0, places of direction 1
 //! ```
-//!
-//! The places of a direction carry the bytes of operations that the receiver carries out for the
-//! sender, in both ways. Pages that nobody touches take no memory.
 //!
 //! The end that connects first makes the memory and is side 0: it sends in direction 0. The other
 //! end gets the memory from the broker. Messages may be in the ring before the other end maps it.
@@ -33,16 +29,10 @@ use crate::ring::{Ring, SLOT_BYTES};
 use crate::slot::{Direction, DirectionWords};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"weftpair");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEADER_BYTES: usize = 4096;
 const WORDS_START: usize = 512;
 const WORDS_BYTES: usize = 512;
-
-/// Bytes of a place.
-pub const PLACE_BYTES: usize = 32 << 10;
-/// Places of a direction.
-pub const PLACES: u8 = 4;
-const PLACES_BYTES: usize = PLACES as usize * PLACE_BYTES;
 
 /// Allowed numbers of slots of a ring.
 pub const SLOTS: std::ops::RangeInclusive<u32> = 16..=65_536;
@@ -78,26 +68,6 @@ pub struct Pair {
     sends: Direction<Words>,
     /// The direction in which this end receives.
     receives: Direction<Words>,
-    /// Where the places of the two directions begin, in the same order.
-    places: [usize; 2],
-}
-
-/// A place that carries bytes of an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place(u8);
-
-impl Place {
-    /// The place with this number, if there is one.
-    #[must_use]
-    pub const fn new(number: u8) -> Option<Self> {
-        if number < PLACES { Some(Self(number)) } else { None }
-    }
-
-    /// Its number.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        self.0
-    }
 }
 
 /// The memory of a pair, for one of its ends.
@@ -170,11 +140,8 @@ impl PairMemory {
             let first = HEADER_BYTES + number * self.slots as usize * SLOT_BYTES;
             Direction::new(&self.segment, WORDS_START + number * WORDS_BYTES, first, depth)
         };
-        let places = self.sides.map(|number| {
-            HEADER_BYTES + 2 * self.slots as usize * SLOT_BYTES + number * PLACES_BYTES
-        });
         let [sends, receives] = self.sides;
-        Some(Pair { sends: direction(sends), receives: direction(receives), places })
+        Some(Pair { sends: direction(sends), receives: direction(receives) })
     }
 }
 
@@ -221,22 +188,6 @@ impl Pair {
         &self.sends.words.room_attention
     }
 
-    /// The memory of the pair, and where a place for operations of this end begins in it.
-    #[must_use]
-    pub fn own_place(&self, place: Place) -> (&Segment, usize) {
-        self.place(self.places[0], place)
-    }
-
-    /// The same for operations of the peer.
-    #[must_use]
-    pub fn peer_place(&self, place: Place) -> (&Segment, usize) {
-        self.place(self.places[1], place)
-    }
-
-    fn place(&self, first: usize, Place(number): Place) -> (&Segment, usize) {
-        (self.sends.words.segment(), first + usize::from(number) * PLACE_BYTES)
-    }
-
     /// Writes any word of the segment, as a hostile peer could.
     #[cfg(any(test, feature = "test-doors"))]
     pub fn scribble(&self, offset: usize, value: u32) {
@@ -250,7 +201,7 @@ fn slots_are_valid(slots: u32) -> bool {
 }
 
 const fn bytes(slots: u32) -> usize {
-    HEADER_BYTES + 2 * slots as usize * SLOT_BYTES + 2 * PLACES_BYTES
+    HEADER_BYTES + 2 * slots as usize * SLOT_BYTES
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::address_vector::PeerState;
 use crate::attention;
 use crate::endpoint::{Leaving, ShmEndpoint};
 use crate::greeting::Greeting;
-use crate::receive::{Behind, Next, Received, head, is_filled, next, receive};
+use crate::receive::{Received, head, is_filled, receive};
 use crate::rights::ASK_AGAIN_AFTER;
 use crate::sys;
 use crate::wakeup;
@@ -41,8 +41,6 @@ const LOOK_EVERY: u32 = 1 << 16;
 const TIDY_EVERY: u32 = 1 << 8;
 /// How soon to poll again while the wakeup socket is broken or the daemon is gone.
 const BROKEN_WAKEUP_POLL: Duration = Duration::from_millis(10);
-/// How many times a look at the rings takes packets, before it lets the program poll.
-const PACKET_ROUNDS: u32 = 64;
 /// How soon to poll again while own memory moves, or a restarted broker is told of this endpoint.
 const STEP_POLL: Duration = Duration::from_micros(100);
 
@@ -140,7 +138,7 @@ impl ShmEndpoint {
                 place = 0;
             }
             let Some(peer) = self.peers.by_vpid(vpid) else { continue };
-            let Received { events: some, behind } = match head(peer) {
+            let Received { events: some, is_breach } = match head(peer) {
                 Ok(None) => {
                     peer.idle = peer.idle.saturating_add(1);
                     continue;
@@ -149,11 +147,11 @@ impl ShmEndpoint {
                     let left = budget - events;
                     receive(peer, status, own, left, &self.registers, sink)
                 }
-                Err(_) => Received { events: 0, behind: Behind::Invalid },
+                Err(_) => Received { events: 0, is_breach: true },
             };
             events += some;
             peer.idle = 0;
-            if behind != Behind::Nothing && !(behind == Behind::Packet && self.take_packets(vpid)) {
+            if is_breach {
                 // `peer_gone` changed the list; the next poll serves the other rings.
                 self.peer_gone(vpid, DownReason::Misbehaved);
                 self.end_pair(vpid);
@@ -181,14 +179,8 @@ impl ShmEndpoint {
             {
                 let received = receive(peer, status, own, left, &self.registers, sink);
                 events += received.events;
-                match received.behind {
-                    Behind::Nothing => continue,
-                    // Nobody waits for the answer, and what it answers has ended.
-                    Behind::Packet => {
-                        peer.pair.incoming().advance(&mut peer.receive, false);
-                        continue;
-                    }
-                    Behind::Invalid => {}
+                if !received.is_breach {
+                    continue;
                 }
             }
             let (peer, address, reason) = (peer.handle, peer.address, *reason);
@@ -217,17 +209,13 @@ impl ShmEndpoint {
                 place += 1;
                 continue;
             }
-            let (is_wanted, is_stuck) = (peer.wants_room, peer.jobs.is_stuck);
-            (peer.wants_room, peer.jobs.is_stuck) = (false, false);
+            let is_wanted = std::mem::take(&mut peer.wants_room);
             attention::watch(peer.pair.own_room());
             let handle = peer.handle;
             self.waits_for_room.swap_remove(place);
             if is_wanted {
                 events += 1;
                 sink(Event::Room { peer: handle });
-            }
-            if is_stuck {
-                self.advance(vpid);
             }
         }
         events
@@ -347,43 +335,15 @@ impl ShmEndpoint {
         if has_ended || !self.local.is_empty() || !self.leaving.is_empty() {
             return true;
         }
-        for _ in 0..PACKET_ROUNDS {
-            let mut packet = None;
-            for vpid in &self.active {
-                match self.peers.by_vpid(*vpid).map_or(Next::Nothing, |peer| next(peer)) {
-                    Next::Nothing => {}
-                    Next::Packet => packet = Some(*vpid),
-                    Next::Event => return true,
-                }
-            }
-            let Some(vpid) = packet else { return self.has_room_to_tell() };
-            if !self.take_packets(vpid) {
-                self.peer_gone(vpid, DownReason::Misbehaved);
-                self.end_pair(vpid);
-            }
-            if self.requests.has_ended() || !self.local.is_empty() || !self.leaving.is_empty() {
-                return true;
-            }
+        let filled = |vpid: &u16| self.peers.by_vpid(*vpid).is_some_and(|peer| is_filled(peer));
+        if self.active.iter().any(filled) {
+            return true;
         }
-        // The packets do not end: the program polls in between.
-        true
-    }
-
-    /// Goes on with what was stuck. Whether a poll would tell of room, or of the end of that.
-    fn has_room_to_tell(&mut self) -> bool {
-        if !self.waits_for_room.is_empty() {
-            self.advance_stuck();
-            // The local queue was empty, so room depends on the peers' rings only.
-            for vpid in &self.waits_for_room {
-                let tells =
-                    |peer: &mut PeerState| peer.wants_room && !peer.is_cut_off() && peer.has_room();
-                if self.peers.by_vpid(*vpid).is_some_and(tells) {
-                    return true;
-                }
-            }
-            if self.requests.has_ended() || !self.local.is_empty() {
-                return true;
-            }
+        // The local queue is empty, so room depends on the peers' rings only.
+        let tells = |peer: &mut PeerState| peer.wants_room && !peer.is_cut_off() && peer.has_room();
+        let mut waiting = self.waits_for_room.iter();
+        if waiting.any(|vpid| self.peers.by_vpid(*vpid).is_some_and(tells)) {
+            return true;
         }
         self.groups.wait() && self.groups_with_room() != 0
     }

@@ -7,25 +7,13 @@ use crate::attention;
 use crate::completion::{Content, classify, decode_notification};
 use crate::registers::Registers;
 use crate::ring::{FIRST_LINE_PAYLOAD, PAYLOAD_BYTES, SlotMemory, Status};
-use crate::ways::is_packet;
 
 /// The result of receiving from a peer.
 pub(crate) struct Received {
     /// How many events were handed out.
     pub events: usize,
-    /// The state of the ring behind those events.
-    pub behind: Behind,
-}
-
-/// The reason why a reception ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Behind {
-    /// No more slots, or no more budget.
-    Nothing,
-    /// A packet, which is not taken yet.
-    Packet,
-    /// A slot that is not valid.
-    Invalid,
+    /// It ended at a slot that is not valid.
+    pub is_breach: bool,
 }
 
 /// The status of the first slot of a peer's ring, if the slot is filled.
@@ -37,34 +25,13 @@ pub(crate) fn head(peer: &PeerState) -> Result<Option<Status>, LaneClosed> {
     peer.pair.incoming().peek(&peer.receive)
 }
 
-/// The next thing in a peer's ring.
-pub(crate) fn next(peer: &PeerState) -> Next {
-    match head(peer) {
-        Ok(None) => Next::Nothing,
-        Ok(Some(status)) if is_packet(status) => Next::Packet,
-        _ => Next::Event,
-    }
-}
-
-/// The next slot of a peer's ring.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Next {
-    /// It is not filled.
-    Nothing,
-    /// A packet, of which the program does not hear.
-    Packet,
-    /// An event, or a slot that is not valid.
-    Event,
-}
-
 /// Whether a peer's ring holds a slot to receive, valid or not.
 #[inline]
 pub(crate) fn is_filled(peer: &PeerState) -> bool {
     !matches!(head(peer), Ok(None))
 }
 
-/// Hands out up to `budget` events of a peer, and stops at a packet and at a slot that is not
-/// valid. `status` is the result of [`head`].
+/// Hands out up to `budget` events of a peer, and stops at a slot that is not valid. `status` is the result of [`head`].
 #[inline]
 pub(crate) fn receive(
     peer: &mut PeerState,
@@ -79,13 +46,13 @@ pub(crate) fn receive(
     let returned = receive.messages_returned;
     let (mut events, mut notifications, mut bytes) = (0, 0, 0);
     let mut payload = [0; PAYLOAD_BYTES];
-    let behind = loop {
+    let is_breach = loop {
         let slot = ring.slot(receive.messages);
         let length = usize::from(status.length);
         match classify(status) {
             Some(Content::Notification) => {
                 let Some(told) = decode_notification(status, &slot, (sender, source)) else {
-                    break Behind::Invalid;
+                    break true;
                 };
                 notifications += 1;
                 ring.advance(receive, false);
@@ -104,17 +71,16 @@ pub(crate) fn receive(
                 let (peer, payload) = (sender, &payload[..length]);
                 sink(Event::Message(Message { peer, source, header, group, payload }));
             }
-            Some(Content::Packet) => break Behind::Packet,
-            None => break Behind::Invalid,
+            None => break true,
         }
         events += 1;
         if events >= budget {
-            break Behind::Nothing;
+            break false;
         }
         status = match ring.peek(receive) {
             Ok(Some(status)) => status,
-            Ok(None) => break Behind::Nothing,
-            Err(_) => break Behind::Invalid,
+            Ok(None) => break false,
+            Err(_) => break true,
         };
     };
     if events > notifications {
@@ -128,5 +94,5 @@ pub(crate) fn receive(
     {
         peer.doorbell.ring(own);
     }
-    Received { events, behind }
+    Received { events, is_breach }
 }

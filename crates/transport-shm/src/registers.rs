@@ -1,9 +1,9 @@
 //! The register segment: written by its endpoint, read by the peers.
 //!
 //! ```text
-//! 0      register file: Register::COUNT words of 64 bits
-//! 128    atomics begun: one more than ended while there may be one under way
-//! 136    address and value of a word of the owner's process, by which peers know the process
+//! 0      counters: Register::COUNT words of 64 bits
+//! 120    atomics begun: one more than ended while there may be one under way
+//! 128    address and value of a word of the owner's process, by which peers know the process
 //! 4096   stamp of each key slot: KEYS_MAX words of 64 bits
 //! ```
 //!
@@ -100,32 +100,11 @@ impl Registers {
         (address.load(Ordering::Relaxed), value.load(Ordering::Relaxed))
     }
 
-    /// Sets a register of this endpoint.
-    #[inline]
-    pub fn set(&self, register: Register, value: u64) {
-        self.word(register).store(value, Ordering::Relaxed);
-    }
-
     /// Adds to a counter of this endpoint. Only this endpoint writes its counters.
     #[inline]
     pub fn count(&self, register: Register, by: u64) {
         let word = self.word(register);
         word.store(word.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
-    }
-
-    /// As [`Registers::count`], for what was done on another way: also for puts and atomics, which
-    /// have ended.
-    pub fn add(&self, register: Register, by: u64) {
-        match register {
-            Register::Puts => {
-                self.count(Register::Puts, by);
-                // The number of puts that have ended grows as much.
-                let word = self.word(Register::PutBytes);
-                word.store(word.load(Ordering::Relaxed) ^ by & 1, Ordering::Release);
-            }
-            Register::PutBytes => self.count(Register::PutBytes, by << 1),
-            other => self.count(other, by),
-        }
     }
 
     /// Announces that this endpoint may write to memory of a peer from here on: counts a put. The
@@ -334,10 +313,9 @@ mod tests {
         let seen = Registers::open(file.as_fd()).expect("memory");
         own.count(Register::Puts, 2);
         own.count(Register::Puts, 3);
-        own.set(Register::Scratch, 7);
         let stamp = Stamp::of(9, u32::MAX, Phase::Closing);
         own.set_stamp(KEYS_MAX - 1, stamp);
-        assert_eq!((seen.value(Register::Puts), seen.value(Register::Scratch)), (5, 7));
+        assert_eq!(seen.value(Register::Puts), 5);
         assert_eq!(seen.stamp(KEYS_MAX - 1), stamp);
         assert!(Segment::open(file.as_fd(), BYTES, true).is_err(), "not for writing");
     }
@@ -373,13 +351,5 @@ mod tests {
         let inside = Inside::of(&seen).expect("it announced an atomic");
         begun.end();
         assert!(!inside.lasts());
-        own.add(Register::Atomics, 1);
-        for puts in [1, 2, 3] {
-            own.add(Register::Puts, puts);
-            own.add(Register::PutBytes, 8 * puts);
-            assert!(Inside::of(&seen).is_none(), "they have ended");
-        }
-        assert_eq!([Register::Puts, Register::PutBytes].map(|of| seen.value(of)), [7, 56]);
-        assert!(Inside::of(&seen).is_none(), "a lock is an atomic that writes to no region");
     }
 }

@@ -90,8 +90,6 @@ enum Ended {
 pub struct Requests {
     open: BTreeMap<u32, Request>,
     ended: VecDeque<Ended>,
-    /// How many of those are calls.
-    ended_calls: usize,
 }
 
 impl Requests {
@@ -110,11 +108,6 @@ impl Requests {
     #[inline]
     pub fn has_ended(&self) -> bool {
         !self.ended.is_empty()
-    }
-
-    /// How many ends of calls were not handed out.
-    pub fn ended_calls(&self) -> usize {
-        self.ended_calls
     }
 
     /// Adds a request, which waits for its answer until then.
@@ -229,7 +222,6 @@ impl Requests {
     pub fn end(&mut self, ticket: u32, context: Option<u64>, result: Result<u64, OperationError>) {
         if let Some(context) = context {
             self.ended.push_back(Ended::Call(ticket, Completion { context, result }));
-            self.ended_calls += 1;
         }
     }
 
@@ -256,10 +248,7 @@ impl Requests {
             |ended| matches!(ended, Ended::Call(ticket, end) if is(*ticket, end.context)),
         )?;
         match self.ended.remove(place) {
-            Some(Ended::Call(_, Completion { result, .. })) => {
-                self.ended_calls -= 1;
-                Some(result)
-            }
+            Some(Ended::Call(_, Completion { result, .. })) => Some(result),
             _ => None,
         }
     }
@@ -280,10 +269,7 @@ impl Requests {
     /// The next event to hand out.
     pub fn pop(&mut self) -> Option<Event<'static>> {
         Some(match self.ended.pop_front()? {
-            Ended::Call(_, completion) => {
-                self.ended_calls -= 1;
-                Event::Completion(completion)
-            }
+            Ended::Call(_, completion) => Event::Completion(completion),
             Ended::Room(peer) => Event::Room { peer },
         })
     }

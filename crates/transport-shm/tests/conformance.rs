@@ -18,7 +18,7 @@ use weft_transport_shm::broker::{
     BrokerError, Client, Connector, Limits, Received, local::LocalBroker,
 };
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport, WayInPlace, open_bell};
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport, open_bell};
 use weft_wire::endpoint_control::EndpointControl;
 
 /// A broker whose answers come some looks after the question, as the node daemon's do.
@@ -73,13 +73,8 @@ enum Setup {
     Usual,
     /// The broker answers some looks after the question, as the node daemon does.
     SlowBroker,
-    /// All regions are in place, and the transport chooses the way to those of others: by the
-    /// kernel, since the endpoints are of one process, but for endpoints of different users.
+    /// All regions are in place: the kernel copies, since the endpoints are of one process.
     InPlace,
-    /// The same, with a copy by the kernel.
-    ByKernel,
-    /// The same, with the target's progress.
-    ByTarget,
 }
 
 thread_local! {
@@ -93,7 +88,7 @@ impl Setup {
     }
 
     fn is_in_place(self) -> bool {
-        matches!(self, Self::InPlace | Self::ByKernel | Self::ByTarget)
+        self == Self::InPlace
     }
 
     fn open(
@@ -101,17 +96,11 @@ impl Setup {
         broker: LocalBroker,
         options: &EndpointOptions,
     ) -> Result<ShmEndpoint, OpenError> {
-        let in_place = match self {
-            Self::Usual | Self::SlowBroker | Self::InPlace => WayInPlace::Best,
-            Self::ByKernel => WayInPlace::Kernel,
-            Self::ByTarget => WayInPlace::Target,
-        };
-        let parameters = Parameters { in_place, ..Parameters::default() };
         let broker: Arc<dyn Connector> = match self {
             Self::SlowBroker => Arc::new(Slow(broker)),
-            Self::Usual | Self::InPlace | Self::ByKernel | Self::ByTarget => Arc::new(broker),
+            Self::Usual | Self::InPlace => Arc::new(broker),
         };
-        let mut endpoint = ShmTransport::new(broker, parameters).open(options)?;
+        let mut endpoint = ShmTransport::new(broker, Parameters::default()).open(options)?;
         if self.is_in_place() {
             endpoint.keep_memory_in_place();
         }
@@ -188,24 +177,51 @@ mod slow_broker {
     weft_conformance::conformance_tests!(Shm, setup);
 }
 
-mod in_place_by_the_kernel {
+/// The cases of puts and gets alone, as no other operation reaches such memory.
+mod in_place {
     use super::{SETUP, Setup, Shm};
+    use weft_conformance::case_group;
 
     fn setup() {
         SETUP.set(Setup::InPlace);
     }
 
-    weft_conformance::conformance_tests!(Shm, setup);
-}
-
-mod in_place_by_the_target {
-    use super::{SETUP, Setup, Shm};
-
-    fn setup() {
-        SETUP.set(Setup::ByTarget);
-    }
-
-    weft_conformance::conformance_tests!(Shm, setup);
+    case_group!(Shm, setup; rma:
+        a_put_of_any_size_arrives_whole,
+        a_put_from_a_region_arrives_whole,
+        a_get_of_any_size_reads_the_region,
+        every_offset_inside_a_cache_line_works,
+        bytes_of_a_put_are_captured_by_the_call,
+        a_fence_completes_after_everything_before_it,
+        both_sides_put_and_get_at_once,
+    );
+    case_group!(Shm, setup; memory:
+        a_range_outside_the_local_region_is_refused,
+        an_operation_before_a_revocation_is_there_or_fails,
+        a_new_grant_does_not_revive_an_old_key,
+        two_keys_of_a_region_are_independent,
+        a_key_that_was_never_granted_is_refused,
+    );
+    case_group!(Shm, setup; vector:
+        a_vectored_put_writes_every_range_and_tells_it_once,
+        a_vectored_put_writes_all_or_nothing,
+        a_vectored_get_reads_every_range,
+    );
+    case_group!(Shm, setup; ordering:
+        what_comes_after_an_order_takes_effect_after,
+        a_message_after_an_order_tells_that_puts_arrived,
+        a_quiet_operation_reports_errors_alone,
+    );
+    case_group!(Shm, setup; membership:
+        a_key_of_one_peer_does_not_serve_its_successor,
+    );
+    case_group!(Shm, setup; notification:
+        data_is_there_before_its_notification,
+        a_get_has_its_data_before_its_notification,
+        a_full_notification_queue_refuses_and_then_has_room,
+        a_failed_operation_has_no_completer_notification,
+    );
+    weft_conformance::host_memory_tests!(Shm, setup);
 }
 
 impl HostBench for Shm {
@@ -214,12 +230,10 @@ impl HostBench for Shm {
     }
 
     fn way(kind: usize, reach: Reach) -> Way {
-        let setup = Setup::of_this_case();
-        if !setup.is_in_place() {
+        if !Setup::of_this_case().is_in_place() {
             return [reach.fresh, reach.descriptor, reach.adopted, reach.in_place][kind];
         }
-        let expected = if setup == Setup::ByTarget { Way::Target } else { Way::Kernel };
-        assert_eq!(reach.in_place, expected);
+        assert_eq!(reach.in_place, Way::Kernel);
         reach.in_place
     }
 
@@ -234,26 +248,6 @@ impl HostBench for Shm {
 }
 
 host_memory_tests!(Shm, usual);
-
-mod host_memory_by_the_kernel {
-    use super::{SETUP, Setup, Shm};
-
-    fn setup() {
-        SETUP.set(Setup::ByKernel);
-    }
-
-    weft_conformance::host_memory_tests!(Shm, setup);
-}
-
-mod host_memory_by_the_target {
-    use super::{SETUP, Setup, Shm};
-
-    fn setup() {
-        SETUP.set(Setup::ByTarget);
-    }
-
-    weft_conformance::host_memory_tests!(Shm, setup);
-}
 
 struct Lanes {
     ends: [ShmLane; 2],

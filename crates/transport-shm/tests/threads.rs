@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Blocking, Endpoint, EndpointOptions, Event, LocalRange,
-    LockRequest, MessageHeader, NodeId, Notify, OpenError, Operation, PATIENCE, Partition,
-    PartitionId, Region, SendError, Source, Target, Transport, Waited, Watchable,
+    MessageHeader, NodeId, Notify, OpenError, Operation, PATIENCE, Partition, PartitionId, Region,
+    SendError, Source, Target, Transport, Waited, Watchable,
 };
 use weft_transport_shm::broker::Limits;
 use weft_transport_shm::local_broker;
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport, WayInPlace};
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 
 const MESSAGES: u64 = 20_000;
 /// Longer than any wait should take. A lost wake-up fails the test instead of hanging it.
@@ -37,7 +37,6 @@ const SLEEPY: Parameters = Parameters {
     yields: 0,
     copy: weft_memory::CopyMode::Plain,
     plain_bytes_max: 1 << 20,
-    in_place: WayInPlace::Best,
 };
 
 /// Sends numbered messages, and waits for room when the ring is full.
@@ -179,8 +178,6 @@ fn put_data_is_visible_when_its_notification_arrives() {
                 let word = Target::new(counter, 8);
                 let add = Atomic::fetch_add(1);
                 let _ = writer.atomic(to, word, add, Operation::new(0)).expect("a word");
-                let take = LockRequest { number: 1, compare: i32::MAX, add: 1 };
-                let _ = writer.lock(to, take, Operation::new(0)).expect("a lock");
                 // The reader answers when it has read, so that the next put does not race with the
                 // read.
                 let mut heard = 0;

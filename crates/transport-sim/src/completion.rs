@@ -56,7 +56,6 @@ pub(crate) struct EndpointState {
     pub controls_open: usize,
     /// The results of accesses through windows.
     pub window_results: BTreeMap<u64, Result<Vec<u8>, OperationError>>,
-    pub locks: BTreeMap<u32, i32>,
     pub registers: [u64; Register::COUNT],
     pub regions: Vec<Weak<RegionInner>>,
     pub keys: usize,
@@ -185,7 +184,6 @@ impl EndpointState {
             controls: BTreeMap::new(),
             controls_open: 0,
             window_results: BTreeMap::new(),
-            locks: BTreeMap::new(),
             registers: [0; Register::COUNT],
             regions: Vec::new(),
             keys: 0,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, Command, ConnectError, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, InviteError, Issued, LocalRange,
-    LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register,
-    RegisterError, RemoteKey, SendError, Signal, Source, Target, Ticket, Waited, Way, WindowError,
+    MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register, RegisterError,
+    RemoteKey, SendError, Signal, Source, Target, Ticket, Waited, Way, WindowError,
 };
 
 use crate::memory::SimRegion;
@@ -251,15 +251,6 @@ impl Endpoint for SimEndpoint {
         self.issue(to, Wanted::Atomic { target, atomic }, operation)
     }
 
-    fn lock(
-        &mut self,
-        to: Peer,
-        request: LockRequest,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        self.issue(to, Wanted::Lock(request), operation)
-    }
-
     fn order(&mut self, to: Peer) -> Result<(), OperationError> {
         let mut state = self.world.lock();
         let target = state.target_of(self.id, to);
@@ -288,20 +279,6 @@ impl Endpoint for SimEndpoint {
 
     fn register_value(&self, register: Register) -> u64 {
         self.world.lock().endpoints[self.id].registers[register.index()]
-    }
-
-    fn set_scratch(&mut self, value: u64) {
-        let mut state = self.world.lock();
-        state.endpoints[self.id].registers[Register::Scratch.index()] = value;
-    }
-
-    fn read_register(
-        &mut self,
-        of: Peer,
-        register: Register,
-        context: u64,
-    ) -> Result<Issued, OperationError> {
-        self.issue(of, Wanted::Register(register), Operation::new(context))
     }
 
     fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {

@@ -169,7 +169,6 @@ impl State {
         endpoint.controls.clear();
         endpoint.controls_open = 0;
         endpoint.window_results.clear();
-        endpoint.locks.clear();
         self.addresses.remove(&address);
         self.close_doors(id);
         for members in self.groups.values_mut() {

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use weft_fabric::{
-    Atomic, Command, DownReason, Group, LockRequest, MessageHeader, Operation, OperationError,
-    Peer, Register, Signal, Target,
+    Atomic, Command, DownReason, Group, MessageHeader, Operation, OperationError, Peer, Signal,
+    Target,
 };
 
 use crate::completion::Queued;
@@ -110,9 +110,7 @@ pub(crate) enum What {
     Put { put: Arc<PutRequest>, piece: Piece, bytes: Vec<u8>, last: bool },
     Get { ranges: Vec<(Target, u64)> },
     Atomic { target: Target, atomic: Atomic },
-    Lock(LockRequest),
     Fence,
-    Register(Register),
 }
 
 /// All of a put, as each of its pieces tells it.

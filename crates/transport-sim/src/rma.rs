@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use weft_fabric::{
-    Access, Atomic, Command, Issued, LocalRange, LockRequest, Notification, Operation,
-    OperationError, Peer, Register, RemoteKey, Report, Side, Signal, Source, Target,
+    Access, Atomic, Command, Issued, LocalRange, Notification, Operation, OperationError, Peer,
+    Register, RemoteKey, Report, Side, Signal, Source, Target,
 };
 
 use crate::completion::Queued;
@@ -67,9 +67,7 @@ pub(crate) enum Wanted {
     Put { command: Command, ranges: Vec<WantedPut>, signal: Option<Signal> },
     Get(Vec<WantedGet>),
     Atomic { target: Target, atomic: Atomic },
-    Lock(LockRequest),
     Fence,
-    Register(Register),
 }
 
 /// A range to write.
@@ -121,8 +119,7 @@ impl Wanted {
             Self::Put { command, .. } => Some(*command),
             Self::Get(_) => Some(Command::Get),
             Self::Atomic { .. } => Some(Command::Atomic),
-            Self::Lock(_) => Some(Command::Lock),
-            Self::Fence | Self::Register(_) => None,
+            Self::Fence => None,
         }
     }
 
@@ -133,7 +130,7 @@ impl Wanted {
             Self::Put { ranges, .. } => sum(&mut ranges.iter().map(|range| range.length)),
             Self::Get(ranges) => sum(&mut ranges.iter().map(|range| range.length)),
             Self::Atomic { atomic, .. } => atomic.width.bytes(),
-            Self::Lock(_) | Self::Fence | Self::Register(_) => 0,
+            Self::Fence => 0,
         }
     }
 
@@ -143,8 +140,7 @@ impl Wanted {
             Self::Put { ranges, .. } => ranges.first().map(|range| range.target),
             Self::Get(ranges) => ranges.first().map(|range| range.source),
             Self::Atomic { target, .. } => Some(*target),
-            Self::Lock(request) => Some(Target::new(RemoteKey(0), u64::from(request.number))),
-            Self::Fence | Self::Register(_) => None,
+            Self::Fence => None,
         };
         let Target { key, offset } = first.unwrap_or(Target::new(RemoteKey(0), 0));
         (key, offset, self.length())
@@ -259,7 +255,7 @@ impl State {
             match call.what.command() {
                 Some(Command::Put | Command::ImmediatePut) => endpoint.count(Register::Puts, 1),
                 Some(Command::Get) => endpoint.count(Register::Gets, 1),
-                Some(Command::Atomic | Command::Lock) => endpoint.count(Register::Atomics, 1),
+                Some(Command::Atomic) => endpoint.count(Register::Atomics, 1),
                 _ => {}
             }
         }
@@ -461,9 +457,7 @@ impl State {
                 What::Get { ranges }
             }
             Wanted::Atomic { target, atomic } => What::Atomic { target: *target, atomic: *atomic },
-            Wanted::Lock(request) => What::Lock(*request),
             Wanted::Fence => What::Fence,
-            Wanted::Register(register) => What::Register(*register),
         };
         let (peer, asked) = (pending.peer, pending.call.operation);
         let request = Request { number: operation, peer, operation: asked, what };
@@ -542,17 +536,7 @@ impl State {
                 }
                 result
             }
-            What::Lock(lock) => {
-                let result = self.serve_lock(to, *lock);
-                if result.is_ok() && notify.responder() {
-                    let range = (RemoteKey(0), u64::from(lock.number), 0);
-                    let ends = (to, handle);
-                    self.notify_target(Side::Responder, Command::Lock, range, from, ends, request);
-                }
-                result
-            }
             What::Fence => Ok(0),
-            What::Register(register) => Ok(self.endpoints[to].registers[register.index()]),
         };
         self.respond(from, to, request.number, result);
     }

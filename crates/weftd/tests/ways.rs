@@ -1,5 +1,5 @@
-//! Memory in place between processes at a real daemon, by the kernel's copy and by the owner's:
-//! either end is killed or stopped in the middle, or becomes another program.
+//! Memory in place between processes at a real daemon, by the kernel's copy: either end is killed or
+//! stopped in the middle, or becomes another program.
 //!
 //! The other processes run this test program again, with a role in their environment.
 
@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use weft_fabric::{
-    Access, Atomic, Audience, Blocking, Endpoint, EndpointAddress, Event, GrantError, HostMemory,
-    Issued, LocalRange, MessageHeader, Operation, OperationError, PATIENCE, Peer, Region,
-    RemoteKey, Revoked, Source, Target, Way,
+    Access, Audience, Blocking, Endpoint, EndpointAddress, Event, GrantError, HostMemory, Issued,
+    LocalRange, MessageHeader, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey,
+    Revoked, Source, Target, Way,
 };
 use weft_memory::Memory;
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmRegion, WayInPlace};
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmRegion};
 
 use common::{Daemon, WATCHDOG, open_with, spawn, target, until};
 
-/// Bytes that one put writes: some milliseconds by any way.
+/// Bytes that one put writes: some milliseconds.
 const LENGTH: usize = 16 << 20;
 /// Bytes on both sides that nobody may write.
 const GUARD: usize = 4096 - 3;
@@ -35,24 +35,27 @@ mod tag {
     pub const KEY: u8 = 1;
     /// The first put is done.
     pub const READY: u8 = 2;
-    /// A put ended with an error, of this number.
+    /// A put ended with an error; 1 if the key was void.
     pub const FAILED: u8 = 3;
     /// To become another program.
     pub const EXEC: u8 = 4;
 }
 
-/// The ways between processes of this user. The kernel copies as root, or where a process may trace
-/// others of its user; else only the other way is tested.
-fn ways(daemon: &Daemon) -> Vec<WayInPlace> {
-    let mut near = open(&daemon.socket(), WayInPlace::Best);
+/// Whether the kernel copies between processes of this user: as root, or where a process may trace
+/// others of its user. Else nothing is tested.
+fn copies(daemon: &Daemon) -> bool {
+    let mut near = open(&daemon.socket());
     let _owner = Process(spawn("owner", &daemon.socket(), near.address().vpid));
     let (address, _) = message(&mut near, tag::KEY);
     let far = near.connect_within(address, PATIENCE).expect("it spoke");
-    if near.reach(far).expect("it lives").in_place == Way::Kernel {
-        return vec![WayInPlace::Kernel, WayInPlace::Target];
+    match near.reach(far).expect("it lives").in_place {
+        Way::Kernel => true,
+        way => {
+            assert_eq!(way, Way::Refused);
+            println!("not tested: the kernel lets this user copy to no other process");
+            false
+        }
     }
-    println!("not tested: the kernel lets this user copy to no other process");
-    vec![WayInPlace::Target]
 }
 
 /// Not a test: the role of the other processes.
@@ -62,15 +65,14 @@ fn role() {
     match role.as_str() {
         "daemon" => common::serve(socket),
         "owner" => own(&socket),
-        "kernel writer" => write(&socket, WayInPlace::Kernel),
-        "target writer" => write(&socket, WayInPlace::Target),
+        "writer" => write(&socket),
         _ => {}
     }
 }
 
 /// Offers memory in place to the endpoint named in the environment, until it is killed.
 fn own(socket: &Path) -> ! {
-    let mut endpoint = open(socket, WayInPlace::Best);
+    let mut endpoint = open(socket);
     let to = target(&mut endpoint);
     let region = in_place(&mut endpoint);
     let key = grant(&mut endpoint, &region);
@@ -90,8 +92,8 @@ fn own(socket: &Path) -> ! {
 }
 
 /// Writes to the memory that the endpoint named in the environment offers, until it is killed.
-fn write(socket: &Path, way: WayInPlace) -> ! {
-    let mut endpoint = open(socket, way);
+fn write(socket: &Path) -> ! {
+    let mut endpoint = open(socket);
     let to = target(&mut endpoint);
     let hello = MessageHeader::tag(tag::READY);
     endpoint.send_short(to, hello, &[]).expect("an empty mailbox");
@@ -111,8 +113,8 @@ fn write(socket: &Path, way: WayInPlace) -> ! {
             }
             Ok(_) => {}
             Err(error) => {
-                let errno = error.errno().to_le_bytes();
-                let _ = endpoint.send_short(to, MessageHeader::tag(tag::FAILED), &[&errno]);
+                let is_void = u8::from(error == OperationError::InvalidKey);
+                let _ = endpoint.send_short(to, MessageHeader::tag(tag::FAILED), &[&[is_void]]);
                 break;
             }
         }
@@ -193,8 +195,8 @@ fn contents(region: &ShmRegion) -> Vec<u8> {
     bytes
 }
 
-fn open(socket: &Path, in_place: WayInPlace) -> ShmEndpoint {
-    open_with(socket, Parameters { in_place, ..Parameters::default() })
+fn open(socket: &Path) -> ShmEndpoint {
+    open_with(socket, Parameters::default())
 }
 
 /// A process that ends with the test.
@@ -249,11 +251,9 @@ fn message(endpoint: &mut ShmEndpoint, wanted: u8) -> (EndpointAddress, Vec<u8>)
 fn start_writer(
     owner: &mut ShmEndpoint,
     region: &ShmRegion,
-    way: WayInPlace,
     socket: &Path,
 ) -> (Process, EndpointAddress, RemoteKey) {
-    let role = if way == WayInPlace::Kernel { "kernel writer" } else { "target writer" };
-    let process = Process(spawn(role, socket, owner.address().vpid));
+    let process = Process(spawn("writer", socket, owner.address().vpid));
     let (address, _) = message(owner, tag::READY);
     let peer = owner.connect_within(address, PATIENCE).expect("it spoke");
     let key = grant(owner, region);
@@ -278,147 +278,127 @@ fn is_down(event: &Event<'_>, who: EndpointAddress) -> bool {
 #[test]
 fn a_writer_that_is_killed_in_the_middle_writes_nothing_else_and_leaves_nothing() {
     let daemon = Daemon::start();
-    for way in ways(&daemon) {
-        let mut owner = open(&daemon.socket(), WayInPlace::Best);
-        let region = in_place(&mut owner);
-        for round in 0..6 {
-            let (mut writer, address, key) =
-                start_writer(&mut owner, &region, way, &daemon.socket());
-            serve_for(&mut owner, round);
-            writer.kill();
-            until(&mut owner, "the death of a peer", |event| is_down(event, address));
-            check_guards(&region);
-            assert_eq!(owner.revoke_within(key, PATIENCE), Ok(Revoked::Published), "{way:?}");
-            let quiet = contents(&region);
-            owner.poll(16, &mut |_| {});
-            assert!(contents(&region) == quiet, "a dead process writes");
-        }
+    if !copies(&daemon) {
+        return;
+    }
+    let mut owner = open(&daemon.socket());
+    let region = in_place(&mut owner);
+    for round in 0..6 {
+        let (mut writer, address, key) = start_writer(&mut owner, &region, &daemon.socket());
+        serve_for(&mut owner, round);
+        writer.kill();
+        until(&mut owner, "the death of a peer", |event| is_down(event, address));
+        check_guards(&region);
+        assert_eq!(owner.revoke_within(key, PATIENCE), Ok(Revoked::Published));
+        let quiet = contents(&region);
+        owner.poll(16, &mut |_| {});
+        assert!(contents(&region) == quiet, "a dead process writes");
     }
 }
 
 #[test]
 fn an_owner_that_is_killed_in_the_middle_ends_the_operations_on_its_memory() {
     let daemon = Daemon::start();
-    for way in ways(&daemon) {
-        let mut near = open(&daemon.socket(), way);
-        for round in 0..6_u64 {
-            let owner = Process(spawn("owner", &daemon.socket(), near.address().vpid));
-            let (address, payload) = message(&mut near, tag::KEY);
-            let (key, number) = (key_in(&payload), owner.number());
-            let far = near.connect_within(address, PATIENCE).expect("it spoke");
-            let target = Target::new(key, 0);
-            assert_eq!(put_all(&mut near, far, target, &vec![1; LENGTH]), Ok(0));
-            let killer = std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_micros(round * 1370 % 9000));
-                kill_process(number, Signal::KILL).expect("ours");
-            });
-            // Puts until one fails. The bytes are gone with the process.
-            let bytes = vec![2; LENGTH];
-            let mut last = Ok(0);
-            let start = Instant::now();
-            while last.is_ok() {
-                assert!(start.elapsed() < WATCHDOG, "puts to a dead process end well");
-                last = put_all(&mut near, far, target, &bytes);
-            }
-            let failed = last.expect_err("the loop ended");
-            let expected =
-                matches!(failed, OperationError::PeerDown | OperationError::KernelCopy { .. });
-            assert!(expected, "{way:?}: {failed:?}");
-            killer.join().expect("no panic");
-            // The report may have been handed out while the last put waited.
-            let start = Instant::now();
-            while near.reach(far).is_ok() {
-                assert!(start.elapsed() < WATCHDOG, "the death is not noticed");
-                near.wait(Some(Duration::from_millis(100)));
-                near.poll(64, &mut |_| {});
-            }
-            let late = near.put(far, Source::Bytes(b"x"), target, Operation::new(1));
-            assert_eq!(late, Err(OperationError::PeerDown));
-            drop(owner);
+    if !copies(&daemon) {
+        return;
+    }
+    let mut near = open(&daemon.socket());
+    for round in 0..6_u64 {
+        let owner = Process(spawn("owner", &daemon.socket(), near.address().vpid));
+        let (address, payload) = message(&mut near, tag::KEY);
+        let (key, number) = (key_in(&payload), owner.number());
+        let far = near.connect_within(address, PATIENCE).expect("it spoke");
+        let target = Target::new(key, 0);
+        assert_eq!(put_all(&mut near, far, target, &vec![1; LENGTH]), Ok(0));
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(round * 1370 % 9000));
+            kill_process(number, Signal::KILL).expect("ours");
+        });
+        // Puts until one fails. The bytes are gone with the process.
+        let bytes = vec![2; LENGTH];
+        let mut last = Ok(0);
+        let start = Instant::now();
+        while last.is_ok() {
+            assert!(start.elapsed() < WATCHDOG, "puts to a dead process end well");
+            last = put_all(&mut near, far, target, &bytes);
         }
+        let failed = last.expect_err("the loop ended");
+        let expected =
+            matches!(failed, OperationError::PeerDown | OperationError::KernelCopy { .. });
+        assert!(expected, "{failed:?}");
+        killer.join().expect("no panic");
+        // The report may have been handed out while the last put waited.
+        let start = Instant::now();
+        while near.reach(far).is_ok() {
+            assert!(start.elapsed() < WATCHDOG, "the death is not noticed");
+            near.wait(Some(Duration::from_millis(100)));
+            near.poll(64, &mut |_| {});
+        }
+        let late = near.put(far, Source::Bytes(b"x"), target, Operation::new(1));
+        assert_eq!(late, Err(OperationError::PeerDown));
+        drop(owner);
     }
 }
 
 #[test]
-fn a_stopped_owner_is_written_to_by_the_kernel_and_goes_on_with_what_it_is_asked_for() {
+fn a_stopped_owner_is_written_to_by_the_kernel() {
     let daemon = Daemon::start();
-    for way in ways(&daemon) {
-        let mut near = open(&daemon.socket(), way);
-        let owner = Process(spawn("owner", &daemon.socket(), near.address().vpid));
-        let (address, payload) = message(&mut near, tag::KEY);
-        let far = near.connect_within(address, PATIENCE).expect("it spoke");
-        let target = Target::new(key_in(&payload), 0);
-        assert_eq!(put_all(&mut near, far, target, &vec![1; LENGTH]), Ok(0));
-        owner.stop();
-        let bytes: Vec<u8> = (0..LENGTH).map(|at| at.to_le_bytes()[0] | 1).collect();
-        let into = near.register(LENGTH as u64).expect("memory");
-        let whole = LocalRange::whole(&into);
-        if way == WayInPlace::Kernel {
-            let put = near.put(far, Source::Bytes(&bytes), target, Operation::new(1));
-            assert_eq!(put, Ok(Issued::Done(0)));
-            let got = near.get(far, target, whole, Operation::new(2));
-            assert_eq!(got, Ok(Issued::Done(0)));
-        } else {
-            let put = near.put(far, Source::Bytes(&bytes), target, Operation::new(1));
-            let got = near.get(far, target, whole, Operation::new(2));
-            assert_eq!((put, got), (Ok(Issued::Pending), Ok(Issued::Pending)));
-            for _ in 0..1000 {
-                near.poll(16, &mut |event| panic!("the owner is stopped: {event:?}"));
-            }
-        }
-        // Words are changed by the owner alone.
-        let word = Target::new(target.key, 11);
-        let add = near.atomic(far, word, Atomic::fetch_add(1), Operation::new(3));
-        assert_eq!(add, Ok(Issued::Pending));
-        owner.go_on();
-        assert_eq!(
-            end_of(&mut near, 3),
-            Ok(u64::from_le_bytes(bytes[11..19].try_into().expect("8")))
-        );
-        let mut found = vec![0; LENGTH];
-        into.read(0, &mut found).expect("inside");
-        assert!(found == bytes, "the get returns the bytes of the put");
+    if !copies(&daemon) {
+        return;
     }
+    let mut near = open(&daemon.socket());
+    let owner = Process(spawn("owner", &daemon.socket(), near.address().vpid));
+    let (address, payload) = message(&mut near, tag::KEY);
+    let far = near.connect_within(address, PATIENCE).expect("it spoke");
+    let target = Target::new(key_in(&payload), 0);
+    assert_eq!(put_all(&mut near, far, target, &vec![1; LENGTH]), Ok(0));
+    owner.stop();
+    let bytes: Vec<u8> = (0..LENGTH).map(|at| at.to_le_bytes()[0] | 1).collect();
+    let into = near.register(LENGTH as u64).expect("memory");
+    let whole = LocalRange::whole(&into);
+    let put = near.put(far, Source::Bytes(&bytes), target, Operation::new(1));
+    assert_eq!(put, Ok(Issued::Done(0)));
+    let got = near.get(far, target, whole, Operation::new(2));
+    assert_eq!(got, Ok(Issued::Done(0)));
+    owner.go_on();
+    let mut found = vec![0; LENGTH];
+    into.read(0, &mut found).expect("inside");
+    assert!(found == bytes, "the get returns the bytes of the put");
 }
 
 #[test]
 fn a_revocation_ends_though_a_writer_is_stopped_in_the_middle() {
     let daemon = Daemon::start();
-    for way in ways(&daemon) {
-        let mut owner = open(&daemon.socket(), WayInPlace::Best);
-        let region = in_place(&mut owner);
-        for round in 0..6 {
-            let (mut writer, address, key) =
-                start_writer(&mut owner, &region, way, &daemon.socket());
-            serve_for(&mut owner, round);
-            writer.stop();
-            let revoked = owner.revoke_within(key, PATIENCE);
-            let own = vec![0xee; LENGTH];
-            region.write(GUARD as u64, &own).expect("inside");
-            writer.go_on();
-            match revoked {
-                // The memory is the owner's again.
-                Ok(Revoked::Published) => {
-                    let (_, errno) = message(&mut owner, tag::FAILED);
-                    let errno = i32::from_le_bytes(errno.try_into().expect("a number"));
-                    assert_eq!(errno, OperationError::InvalidKey.errno(), "{way:?}");
-                    assert!(
-                        contents(&region) == own,
-                        "{way:?}: a write came behind the revocation"
-                    );
-                }
-                // It stands inside the kernel's copy, or between the announcement of a write, which
-                // each way begins with, and the look at the way.
-                Err(GrantError::StillWriting { peer }) => {
-                    assert_eq!(peer, address, "{way:?}");
-                    message(&mut owner, tag::FAILED);
-                }
-                other => panic!("{way:?}: {other:?}"),
+    if !copies(&daemon) {
+        return;
+    }
+    let mut owner = open(&daemon.socket());
+    let region = in_place(&mut owner);
+    for round in 0..6 {
+        let (mut writer, address, key) = start_writer(&mut owner, &region, &daemon.socket());
+        serve_for(&mut owner, round);
+        writer.stop();
+        let revoked = owner.revoke_within(key, PATIENCE);
+        let own = vec![0xee; LENGTH];
+        region.write(GUARD as u64, &own).expect("inside");
+        writer.go_on();
+        match revoked {
+            // The memory is the owner's again.
+            Ok(Revoked::Published) => {
+                assert_eq!(message(&mut owner, tag::FAILED).1, [1], "the key is void");
+                assert!(contents(&region) == own, "a write came behind the revocation");
             }
-            check_guards(&region);
-            writer.kill();
-            until(&mut owner, "the death of a peer", |event| is_down(event, address));
+            // It stands inside the kernel's copy, or between the announcement of a write, which
+            // each way begins with, and the look at the way.
+            Err(GrantError::StillWriting { peer }) => {
+                assert_eq!(peer, address);
+                message(&mut owner, tag::FAILED);
+            }
+            other => panic!("{other:?}"),
         }
+        check_guards(&region);
+        writer.kill();
+        until(&mut owner, "the death of a peer", |event| is_down(event, address));
     }
 }
 
@@ -426,10 +406,10 @@ fn a_revocation_ends_though_a_writer_is_stopped_in_the_middle() {
 #[test]
 fn nothing_is_written_to_the_program_that_took_the_owner_s_place() {
     let daemon = Daemon::start();
-    if !ways(&daemon).contains(&WayInPlace::Kernel) {
+    if !copies(&daemon) {
         return;
     }
-    let mut near = open(&daemon.socket(), WayInPlace::Kernel);
+    let mut near = open(&daemon.socket());
     let owner = Process(spawn("owner", &daemon.socket(), near.address().vpid));
     let (address, payload) = message(&mut near, tag::KEY);
     let far = near.connect_within(address, PATIENCE).expect("it spoke");

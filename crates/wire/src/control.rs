@@ -17,10 +17,13 @@ use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
+use crate::byte_form;
+use crate::form::Form;
+
 /// The first bytes of every message.
 pub const MAGIC: [u8; 4] = *b"weft";
 /// The protocol version that both sides must speak.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 /// Longest message in bytes.
 pub const BYTES_MAX: usize = 2048;
 /// Bytes before the body.
@@ -138,44 +141,46 @@ impl Partner {
 
 /// Whether an offer is also for an end on another host.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
 pub enum OfferBetweenHosts {
     /// For one of this host alone.
-    Never,
+    Never = 0,
     /// Also there, if the daemon has measured that the fabric is faster.
-    IfFaster,
+    IfFaster = 1,
     /// Also there.
-    Always,
+    Always = 2,
 }
 
+crate::forms! {
 /// Messages of kinds 1 to 31. A program chooses its `token` numbers; they mean nothing to other
 /// programs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Control {
+pub enum Control: u16 {
     /// The first message of a program.
-    Hello {
+    Hello = 1 {
         /// The process number as the program sees it; for display.
         pid: u32,
         /// The command name, at most 64 bytes; for display.
-        name: String,
+        name: String [NAME_BYTES_MAX],
     },
     /// The daemon's answer to [`Control::Hello`].
-    Welcome {
+    Welcome = 2 {
         /// The process number of the daemon.
         pid: u32,
         /// The daemon's advice.
         advice: Advice,
     },
     /// The daemon refuses the program, or one of its offers.
-    Refused {
+    Refused = 3 {
         /// The token of the offer; 0 when the program itself is refused.
         token: u64,
         /// Why, and what to do.
-        reason: String,
+        reason: String [REASON_BYTES_MAX],
     },
     /// Offers an end of a connection, whose socket comes with the message: this program will do the
     /// input and output of the end through weft. An accepting end may add the memory of the lane;
     /// otherwise it waits for [`Control::Wanted`] and offers again.
-    Offer {
+    Offer = 4 {
         /// The program's number for the offer.
         token: u64,
         /// The end that is offered.
@@ -186,14 +191,14 @@ pub enum Control {
         between_hosts: OfferBetweenHosts,
     },
     /// The other end was offered too. The memory of the lane comes with the message.
-    Matched {
+    Matched = 5 {
         /// The token of the offer.
         token: u64,
         /// The process at the other end, if the lane may be kept.
         partner: Option<Partner>,
     },
     /// The other end was offered too, and waits for the lane that this end must make.
-    Wanted {
+    Wanted = 14 {
         /// The token of the offer.
         token: u64,
         /// As in [`Control::Matched`].
@@ -201,42 +206,42 @@ pub enum Control {
     },
     /// The other end was offered on another host, and waits for the address at which this end can
     /// be asked for a lane. It offers that in the place of the memory.
-    WantedBetweenHosts {
+    WantedBetweenHosts = 19 {
         /// The token of the offer.
         token: u64,
     },
     /// The other end has not been offered yet.
-    Pending {
+    Pending = 6 {
         /// The token of the offer.
         token: u64,
         /// A program under weft listens at the address, so a short wait is worthwhile.
         listening: bool,
     },
     /// Withdraws an offer: the connection is closed or stays on TCP.
-    Withdraw {
+    Withdraw = 7 {
         /// The token of the offer.
         token: u64,
     },
     /// The socket that comes with the message listens, and this program will accept its connections
     /// through weft. The daemon answers with [`Control::Pending`] after it has closed its copy of
     /// the socket.
-    Listening {
+    Listening = 8 {
         /// The program's number for the socket.
         token: u64,
     },
     /// Asks for the memory of a lane. This program holds a descriptor of an end that was offered
     /// before, by a program that forked. The answer is as to an offer.
-    Join {
+    Join = 13 {
         /// The program's number for the connection.
         token: u64,
     },
     /// Asks for the status of the node.
-    Status,
+    Status = 9,
     /// The status as JSON, in a file that comes with the message.
-    StatusReply,
+    StatusReply = 10,
     /// Cuts the link at a port of a node of a lab, or mends it. The daemon answers with
     /// [`Control::Done`] when the nodes that are left a way reach each other by it.
-    Link {
+    Link = 15 {
         /// The node.
         node: u32,
         /// The port.
@@ -245,73 +250,39 @@ pub enum Control {
         is_cut: bool,
     },
     /// Asks for the network that the daemon's manager knows.
-    Network,
+    Network = 20,
     /// The network as JSON, in a file that comes with the message.
-    NetworkReply,
+    NetworkReply = 21,
     /// The request was carried out.
-    Done,
+    Done = 16,
     /// Expels a node from the fabric. The daemon answers with [`Control::Done`].
-    Expel {
+    Expel = 17 {
         /// The number of the node.
         node: u32,
     },
     /// Asks whether the fabric is faster than TCP to any other host. The daemon answers with
     /// [`Control::Ways`], and measures what is not known yet.
-    AskWays,
+    AskWays = 23,
     /// The answer, as far as it was measured.
-    Ways {
+    Ways = 24 {
         /// The fabric is faster to some host.
         any_over_fabric: bool,
     },
     /// Asks the daemon to end.
-    Stop,
+    Stop = 11,
     /// The daemon is about to end.
-    Stopping,
+    Stopping = 12,
 }
-
-mod kind {
-    pub const HELLO: u16 = 1;
-    pub const WELCOME: u16 = 2;
-    pub const REFUSED: u16 = 3;
-    pub const OFFER: u16 = 4;
-    pub const MATCHED: u16 = 5;
-    pub const PENDING: u16 = 6;
-    pub const WITHDRAW: u16 = 7;
-    pub const LISTENING: u16 = 8;
-    pub const STATUS: u16 = 9;
-    pub const STATUS_REPLY: u16 = 10;
-    pub const STOP: u16 = 11;
-    pub const STOPPING: u16 = 12;
-    pub const JOIN: u16 = 13;
-    pub const WANTED: u16 = 14;
-    pub const LINK: u16 = 15;
-    pub const DONE: u16 = 16;
-    pub const EXPEL: u16 = 17;
-    pub const OFFER_BETWEEN_HOSTS: u16 = 18;
-    pub const WANTED_BETWEEN_HOSTS: u16 = 19;
-    pub const NETWORK: u16 = 20;
-    pub const NETWORK_REPLY: u16 = 21;
-    pub const OFFER_IF_FASTER: u16 = 22;
-    pub const ASK_WAYS: u16 = 23;
-    pub const WAYS: u16 = 24;
 }
 
 /// Kinds that the daemon itself handles: greeting, status, stop.
-pub const NODE_KINDS: &[RangeInclusive<u16>] =
-    &[kind::HELLO..=kind::HELLO, kind::STATUS..=kind::STATUS, kind::STOP..=kind::STOP];
-/// Kinds that the connections service owns.
-pub const CONNECTION_KINDS: &[RangeInclusive<u16>] = &[
-    kind::OFFER..=kind::OFFER,
-    kind::WITHDRAW..=kind::LISTENING,
-    kind::JOIN..=kind::JOIN,
-    kind::OFFER_BETWEEN_HOSTS..=kind::OFFER_BETWEEN_HOSTS,
-    kind::OFFER_IF_FASTER..=kind::OFFER_IF_FASTER,
-];
-/// Kinds that the fabric service owns.
-pub const FABRIC_KINDS: &[RangeInclusive<u16>] =
-    &[kind::LINK..=kind::LINK, kind::EXPEL..=kind::EXPEL, kind::NETWORK..=kind::NETWORK];
+pub const NODE_KINDS: &[RangeInclusive<u16>] = &[1..=1, 9..=9, 11..=11];
+/// Kinds that the connections service owns: offer, withdraw, listening, join.
+pub const CONNECTION_KINDS: &[RangeInclusive<u16>] = &[4..=4, 7..=8, 13..=13];
+/// Kinds that the fabric service owns: link, expel, network.
+pub const FABRIC_KINDS: &[RangeInclusive<u16>] = &[15..=15, 17..=17, 20..=20];
 /// Kinds that the service owns that measures the ways to other hosts.
-pub const WAYS_KINDS: &[RangeInclusive<u16>] = &[kind::ASK_WAYS..=kind::ASK_WAYS];
+pub const WAYS_KINDS: &[RangeInclusive<u16>] = &[23..=23];
 
 /// Longest name of a program, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
@@ -352,222 +323,43 @@ impl Control {
     /// [`InvalidMessage`].
     pub fn parse(message: &[u8]) -> Result<Self, InvalidMessage> {
         let (kind, body) = split(message)?;
-        let invalid = InvalidMessage::Body { kind, length: body.len() };
-        let mut reader = Reader { rest: body };
-        let parsed = match kind {
-            kind::HELLO => (|| {
-                let pid = reader.u32()?;
-                Some(Self::Hello { pid, name: reader.text(NAME_BYTES_MAX)? })
-            })(),
-            kind::WELCOME => (|| {
-                let pid = reader.u32()?;
-                let copy = match reader.u8()? {
-                    0 => CopyAdvice::Plain,
-                    1 => CopyAdvice::NonTemporal,
-                    _ => return None,
-                };
-                let networks = reader.bool()?;
-                Some(Self::Welcome { pid, advice: Advice { copy, networks } })
-            })(),
-            kind::REFUSED => (|| {
-                let token = reader.u64()?;
-                Some(Self::Refused { token, reason: reader.text(REASON_BYTES_MAX)? })
-            })(),
-            kind::OFFER => reader.offer(OfferBetweenHosts::Never),
-            kind::OFFER_IF_FASTER => reader.offer(OfferBetweenHosts::IfFaster),
-            kind::OFFER_BETWEEN_HOSTS => reader.offer(OfferBetweenHosts::Always),
-            kind::MATCHED => reader
-                .u64()
-                .zip(reader.u64())
-                .map(|(token, word)| Self::Matched { token, partner: Partner::of(word) }),
-            kind::PENDING => (|| {
-                let token = reader.u64()?;
-                let listening = reader.bool()?;
-                Some(Self::Pending { token, listening })
-            })(),
-            kind::WITHDRAW => reader.u64().map(|token| Self::Withdraw { token }),
-            kind::LISTENING => reader.u64().map(|token| Self::Listening { token }),
-            kind::JOIN => reader.u64().map(|token| Self::Join { token }),
-            kind::WANTED => reader
-                .u64()
-                .zip(reader.u64())
-                .map(|(token, word)| Self::Wanted { token, partner: Partner::of(word) }),
-            kind::WANTED_BETWEEN_HOSTS => {
-                reader.u64().map(|token| Self::WantedBetweenHosts { token })
-            }
-            kind::LINK => reader.link(),
-            kind::NETWORK => Some(Self::Network),
-            kind::NETWORK_REPLY => Some(Self::NetworkReply),
-            kind::DONE => Some(Self::Done),
-            kind::EXPEL => reader.u32().map(|node| Self::Expel { node }),
-            kind::ASK_WAYS => Some(Self::AskWays),
-            kind::WAYS => reader.bool().map(|any_over_fabric| Self::Ways { any_over_fabric }),
-            kind::STATUS => Some(Self::Status),
-            kind::STATUS_REPLY => Some(Self::StatusReply),
-            kind::STOP => Some(Self::Stop),
-            kind::STOPPING => Some(Self::Stopping),
-            other => return Err(InvalidMessage::Kind { kind: other }),
-        };
-        match parsed {
-            Some(control) if reader.rest.is_empty() => Ok(control),
-            _ => Err(invalid),
+        if !Self::KINDS.contains(&kind) {
+            return Err(InvalidMessage::Kind { kind });
         }
+        Self::of_kind(kind, body).ok_or(InvalidMessage::Body { kind, length: body.len() })
     }
 
     /// Encodes the message. Cuts names and reasons that are too long.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
-        let mut body = Vec::new();
-        let kind = match self {
-            Self::Hello { pid, name } => {
-                body.extend_from_slice(&pid.to_le_bytes());
-                put_text(&mut body, name, NAME_BYTES_MAX);
-                kind::HELLO
-            }
-            Self::Welcome { pid, advice } => {
-                body.extend_from_slice(&pid.to_le_bytes());
-                body.push(advice.copy as u8);
-                body.push(u8::from(advice.networks));
-                kind::WELCOME
-            }
-            Self::Refused { token, reason } => {
-                body.extend_from_slice(&token.to_le_bytes());
-                put_text(&mut body, reason, REASON_BYTES_MAX);
-                kind::REFUSED
-            }
-            Self::Offer { token, end, descriptor, between_hosts } => {
-                body.extend_from_slice(&token.to_le_bytes());
-                body.push(*end as u8);
-                body.extend_from_slice(&descriptor.to_le_bytes());
-                match between_hosts {
-                    OfferBetweenHosts::Never => kind::OFFER,
-                    OfferBetweenHosts::IfFaster => kind::OFFER_IF_FASTER,
-                    OfferBetweenHosts::Always => kind::OFFER_BETWEEN_HOSTS,
-                }
-            }
-            Self::Matched { token, partner } => {
-                body.extend_from_slice(&token.to_le_bytes());
-                body.extend_from_slice(&Partner::word(*partner).to_le_bytes());
-                kind::MATCHED
-            }
-            Self::Pending { token, listening } => {
-                body.extend_from_slice(&token.to_le_bytes());
-                body.push(u8::from(*listening));
-                kind::PENDING
-            }
-            Self::Withdraw { token } => {
-                body.extend_from_slice(&token.to_le_bytes());
-                kind::WITHDRAW
-            }
-            Self::Listening { token } => {
-                body.extend_from_slice(&token.to_le_bytes());
-                kind::LISTENING
-            }
-            Self::Join { token } => {
-                body.extend_from_slice(&token.to_le_bytes());
-                kind::JOIN
-            }
-            Self::Wanted { token, partner } => {
-                body.extend_from_slice(&token.to_le_bytes());
-                body.extend_from_slice(&Partner::word(*partner).to_le_bytes());
-                kind::WANTED
-            }
-            Self::WantedBetweenHosts { token } => {
-                body.extend_from_slice(&token.to_le_bytes());
-                kind::WANTED_BETWEEN_HOSTS
-            }
-            Self::Link { node, port, is_cut } => {
-                body.extend_from_slice(&node.to_le_bytes());
-                body.extend_from_slice(&port.to_le_bytes());
-                body.push(u8::from(*is_cut));
-                kind::LINK
-            }
-            Self::Network => kind::NETWORK,
-            Self::NetworkReply => kind::NETWORK_REPLY,
-            Self::Done => kind::DONE,
-            Self::Expel { node } => {
-                body.extend_from_slice(&node.to_le_bytes());
-                kind::EXPEL
-            }
-            Self::AskWays => kind::ASK_WAYS,
-            Self::Ways { any_over_fabric } => {
-                body.push(u8::from(*any_over_fabric));
-                kind::WAYS
-            }
-            Self::Status => kind::STATUS,
-            Self::StatusReply => kind::STATUS_REPLY,
-            Self::Stop => kind::STOP,
-            Self::Stopping => kind::STOPPING,
-        };
-        join(kind, &body)
+        let mut message = join(self.kind(), &[]);
+        self.put_fields(&mut message);
+        message
     }
 }
 
-fn put_text(body: &mut Vec<u8>, text: &str, maximum: usize) {
-    let mut end = text.len().min(maximum);
-    while !text.is_char_boundary(end) {
-        end -= 1;
+byte_form!(End: Accepted, Connected);
+byte_form!(CopyAdvice: Plain, NonTemporal);
+byte_form!(OfferBetweenHosts: Never, IfFaster, Always);
+
+impl Form for Advice {
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        Some(Self { copy: Form::take(bytes)?, networks: Form::take(bytes)? })
     }
-    let length = u16::try_from(end).expect("the maxima fit 16 bits");
-    body.extend_from_slice(&length.to_le_bytes());
-    body.extend_from_slice(&text.as_bytes()[..end]);
+
+    fn put(&self, bytes: &mut Vec<u8>) {
+        self.copy.put(bytes);
+        self.networks.put(bytes);
+    }
 }
 
-/// Reads values from the front of a body.
-struct Reader<'a> {
-    rest: &'a [u8],
-}
-
-impl Reader<'_> {
-    fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.rest.split_first_chunk::<N>()?;
-        self.rest = rest;
-        Some(*head)
+impl Form for Option<Partner> {
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        u64::take(bytes).map(Partner::of)
     }
 
-    fn u8(&mut self) -> Option<u8> {
-        self.bytes::<1>().map(|[byte]| byte)
-    }
-
-    fn bool(&mut self) -> Option<bool> {
-        match self.u8()? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.bytes().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.bytes().map(u64::from_le_bytes)
-    }
-
-    fn text(&mut self, maximum: usize) -> Option<String> {
-        let length = usize::from(u16::from_le_bytes(self.bytes()?));
-        if length > maximum {
-            return None;
-        }
-        let (text, rest) = self.rest.split_at_checked(length)?;
-        self.rest = rest;
-        std::str::from_utf8(text).ok().map(str::to_owned)
-    }
-
-    fn link(&mut self) -> Option<Control> {
-        let (node, port) = (self.u32()?, u16::from_le_bytes(self.bytes()?));
-        Some(Control::Link { node, port, is_cut: self.bool()? })
-    }
-
-    fn offer(&mut self, between_hosts: OfferBetweenHosts) -> Option<Control> {
-        let token = self.u64()?;
-        let end = match self.u8()? {
-            0 => End::Accepted,
-            1 => End::Connected,
-            _ => return None,
-        };
-        Some(Control::Offer { token, end, descriptor: self.u32()?, between_hosts })
+    fn put(&self, bytes: &mut Vec<u8>) {
+        Partner::word(*self).put(bytes);
     }
 }
 
@@ -663,12 +455,12 @@ mod tests {
     #[test]
     fn the_error_names_the_version_of_the_other_side() {
         let mut message = Control::Status.emit();
-        message[4] = 10;
-        assert_eq!(Control::parse(&message), Err(InvalidMessage::Version { theirs: 10 }));
+        message[4] = 11;
+        assert_eq!(Control::parse(&message), Err(InvalidMessage::Version { theirs: 11 }));
     }
 
     #[test]
     fn a_status_request_has_eight_bytes() {
-        assert_eq!(Control::Status.emit(), b"weft\x09\x00\x09\x00");
+        assert_eq!(Control::Status.emit(), b"weft\x0a\x00\x09\x00");
     }
 }

@@ -6,6 +6,7 @@
 pub mod between_hosts;
 pub mod control;
 pub mod endpoint_control;
+pub mod form;
 pub mod stats;
 pub mod versions;
 pub mod ways;

@@ -10,7 +10,7 @@ pub const DAEMONS_LOWEST: u16 = 3;
 /// The highest.
 pub const DAEMONS_HIGHEST: u16 = 3;
 /// The version of the packets between the ports of two programs. The name of a port begins with it.
-pub const PACKETS: u16 = 3;
+pub const PACKETS: u16 = 4;
 
 /// The version of lanes between two hosts: the messages of carriers, the layout of lanes, and the
 /// records with which a connection returns to TCP. The address of a carrier has it.

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use weft_fabric::{
-    Capabilities, Completion, DownReason, EndpointAddress, Group, LockRequest, OperationError,
-    Peer, Register, RemoteKey,
+    Capabilities, Completion, DownReason, EndpointAddress, Group, OperationError, Peer, Register,
+    RemoteKey,
 };
 use weft_libfabric::{Error, Peer as NicPeer, Report};
 
@@ -91,9 +91,6 @@ pub(crate) struct Engine<N> {
     /// Calls that hold no place and have not ended, or whose ends were not polled.
     pub(crate) controls_open: usize,
     registers: [u64; Register::COUNT],
-    /// The locks, unless `board` has them.
-    locks: BTreeMap<u32, i32>,
-    board: Option<Box<dyn Board>>,
     /// Questions of peers for keys that could not be answered yet.
     unanswered: Vec<Unanswered>,
     grants: BTreeMap<RemoteKey, Grant>,
@@ -132,22 +129,6 @@ pub(crate) struct Engine<N> {
     looks: u32,
     /// The card does not work any more.
     broken: Option<Error>,
-}
-
-/// The registers and locks of an endpoint that has another way, too.
-pub trait Board: Send {
-    /// The value of a register, as far as the other way counts.
-    fn value(&self, register: Register) -> u64;
-
-    /// Applies a fetch-compare-and-add to a lock whose number is valid: its former value, and
-    /// whether the addition was made.
-    fn lock(&self, request: LockRequest) -> (u32, bool);
-}
-
-impl std::fmt::Debug for dyn Board {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Board").finish_non_exhaustive()
-    }
 }
 
 /// A pair by its handle.
@@ -196,8 +177,6 @@ impl<N: Nic> Engine<N> {
             starved: BTreeSet::new(),
             controls_open: 0,
             registers: [0; Register::COUNT],
-            locks: BTreeMap::new(),
-            board: None,
             unanswered: Vec::new(),
             grants: BTreeMap::new(),
             regions: Vec::new(),
@@ -237,28 +216,13 @@ impl<N: Nic> Engine<N> {
 
     /// A register of this endpoint.
     pub(crate) fn register_value(&self, register: Register) -> u64 {
-        let elsewhere = self.board.as_ref().map_or(0, |board| board.value(register));
-        self.registers[register.index()].wrapping_add(elsewhere)
-    }
-
-    /// From now on the endpoint has these registers and locks, too.
-    pub(crate) fn show(&mut self, board: Box<dyn Board>) {
-        self.board = Some(board);
+        self.registers[register.index()]
     }
 
     /// So many peers are living elsewhere. Returns the number of those here.
     pub(crate) fn count_peers_elsewhere(&mut self, count: usize) -> usize {
         self.peers_elsewhere = count;
         self.living.len()
-    }
-
-    /// Takes what was counted since the last call, for a board that has the counters.
-    pub(crate) fn take_counted(&mut self) -> [u64; Register::COUNT] {
-        std::mem::take(&mut self.registers)
-    }
-
-    pub(crate) fn set_scratch(&mut self, value: u64) {
-        self.registers[Register::Scratch.index()] = value;
     }
 
     /// The time of the last progress. Looking at the clock again would cost each message.

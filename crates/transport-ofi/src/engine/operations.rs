@@ -214,7 +214,7 @@ impl<N: Nic> Engine<N> {
             match command {
                 Some(Command::Put | Command::ImmediatePut) => self.count(Register::Puts, 1),
                 Some(Command::Get) => self.count(Register::Gets, 1),
-                Some(Command::Atomic | Command::Lock) => self.count(Register::Atomics, 1),
+                Some(Command::Atomic) => self.count(Register::Atomics, 1),
                 _ => {}
             }
         }

@@ -2,9 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use weft_fabric::{
-    Access, Atomic, Command, LockRequest, OperationError, Register, SignalChange, Target, Width,
-};
+use weft_fabric::{Access, Atomic, Command, OperationError, SignalChange, Target, Width};
 use weft_memory::{CopyMode, Memory, Segment};
 
 use super::Engine;
@@ -135,30 +133,8 @@ impl<N: Nic> Engine<N> {
                 let word = self.place(handle, needed, target, length.into(), length)?;
                 Ok(load(&word, length))
             }
-            Request::Lock(request) => self.serve_lock(request),
-            Request::Register(number) => {
-                let register = Register::ALL.get(usize::from(number));
-                Ok(register.map_or(0, |register| self.register_value(*register)))
-            }
             Request::Flush | Request::Resolve(_) => Ok(0),
         }
-    }
-
-    fn serve_lock(&mut self, request: LockRequest) -> Result<u64, OperationError> {
-        let maximum = self.capabilities.locks;
-        let number = request.number;
-        if number >= maximum {
-            return Err(OperationError::InvalidLock { number, maximum });
-        }
-        if let Some(board) = &self.board {
-            let (old, added) = board.lock(request);
-            return Ok(u64::from(old) | u64::from(added) << 32);
-        }
-        let lock = self.locks.entry(number).or_insert(0);
-        let old = *lock;
-        let new = request.apply(old);
-        *lock = new.unwrap_or(old);
-        Ok(u64::from(old.cast_unsigned()) | u64::from(new.is_some()) << 32)
     }
 
     fn word(
@@ -198,11 +174,6 @@ impl<N: Nic> Engine<N> {
             return Err(OperationError::Misaligned { offset, alignment: width.into() });
         }
         Ok(Word { memory: memory.clone(), place })
-    }
-
-    /// The register of a peer is asked for by its number.
-    pub(crate) const fn number_of(register: Register) -> u8 {
-        register as u8
     }
 }
 

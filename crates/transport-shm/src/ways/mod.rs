@@ -1,50 +1,30 @@
-//! The ways to memory that peers have in place: it has no file, so that nobody can map it.
-//!
-//! | file | what |
-//! |---|---|
-//! | `kernel` | the kernel copies between the processes |
-//! | `jobs` | operations that the owner carries out: what is to be asked, and what was answered |
-//! | `packet` | the questions and answers, as they are in the rings |
-//! | `initiate` | the initiator's side: accepts operations, sends questions, ends operations |
-//! | `serve` | the owner's side: carries out what it is asked for, when it polls |
+//! The way to memory that peers have in place: it has no file, so that nobody can map it. The kernel
+//! copies between the processes (`kernel`), where it lets this one.
 //!
 //! The fast paths know mapped memory alone. Where they find none, they end with
-//! [`OperationError::NotMapped`], or with [`OperationError::WouldBlock`] while the peer is held,
-//! and the calls of [`ShmEndpoint`] come here.
+//! [`OperationError::NotMapped`], and the puts and gets of [`ShmEndpoint`] come here.
 //!
 //! # Invariants
-//! - Puts and gets go by the kernel where it lets this process, else by the owner. All else goes by
-//!   the owner: words of such memory are changed as words by it alone. A put writes bytes.
-//! - While operations that a peer carries out are under way, the peer is *held*
-//!   ([`PeerState::hold`]): nothing else is done to it, so that nothing overtakes them.
+//! - Puts and gets copy bytes. Nobody changes a word of such memory as a word but its owner.
 //! - A put by the kernel is announced and looks at the stamp of its key before each piece and
 //!   behind the last, as a copy of the initiator does.
 
-mod initiate;
-mod jobs;
 mod kernel;
-mod packet;
-mod serve;
 #[cfg(test)]
 mod tests;
 
 use weft_fabric::{
-    Access, Atomic, Command, Issued, LocalRange, Operation, OperationError, Peer, Reach, RemoteKey,
-    Signal, Source, Target, Way,
+    Access, Command, Issued, LocalRange, Operation, OperationError, Peer, Reach, RemoteKey, Source,
+    Target, Way,
 };
 use weft_sync::fence;
 
 use crate::address_vector::PeerState;
-use crate::attr::WayInPlace;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{KeyParts, ShmRegion, inside};
 use crate::registers::{Stamp, StampWord};
-use initiate::Wanted;
 
-pub(crate) use initiate::Initiated;
-pub(crate) use jobs::Jobs;
 pub(crate) use kernel::{Owner, Sign};
-pub(crate) use packet::is_packet;
 
 /// Resolved keys of one peer to memory in place: no more than a peer can grant.
 const KEYS_MAX: usize = crate::registers::KEYS_MAX as usize;
@@ -99,85 +79,40 @@ impl PeerState {
     }
 }
 
-/// The way of one operation to memory in place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Taken {
-    Kernel,
-    Target,
-}
-
-/// The kind of change that an operation makes to memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Changes {
-    /// It copies bytes.
-    Bytes,
-    /// It changes a word.
-    Word,
-}
-
 impl ShmEndpoint {
     pub(crate) fn do_reach(&mut self, peer: Peer) -> Result<Reach, OperationError> {
-        self.peers.find(peer)?;
-        let parameter = self.parameters.in_place;
-        let in_place = match parameter {
-            WayInPlace::Target => Way::Target,
-            _ if self.may_copy(peer)?.is_ok() => Way::Kernel,
-            WayInPlace::Best => Way::Target,
-            WayInPlace::Kernel => Way::Refused,
-        };
+        let in_place = if self.may_copy(peer)?.is_ok() { Way::Kernel } else { Way::Refused };
         let direct = Way::Direct;
         Ok(Reach { fresh: direct, descriptor: direct, adopted: direct, in_place })
     }
 
-    /// The way of an operation with these keys that ended with `error` on the fast path. It is that
-    /// error if memory in place is not what it is about.
-    fn way_of(
+    /// Whether the kernel copies for an operation with these keys that ended with `error` on the
+    /// fast path.
+    ///
+    /// # Errors
+    /// `error` if memory in place is not what it is about, and if some of the memory is mapped;
+    /// those of a resolve, and of the kernel.
+    fn copies(
         &mut self,
         error: OperationError,
         to: Peer,
-        keys: &[RemoteKey],
-        changes: Changes,
-    ) -> Result<Taken, OperationError> {
+        keys: impl Iterator<Item = RemoteKey>,
+    ) -> Result<(), OperationError> {
         // The announcement of the fast path is over.
         self.registers.give_up();
-        if !matches!(error, OperationError::NotMapped | OperationError::WouldBlock) {
+        if error != OperationError::NotMapped {
             return Err(error);
         }
-        let (mut in_place, mut mapped) = (false, false);
         for key in keys {
-            if !self.knows(to, *key)? {
-                self.resolve(to, *key)?;
+            if self.peers.find(to)?.split(key).is_some() {
+                return Err(error);
             }
-            let is_in_place = self.peers.find(to)?.in_place(*key).is_some();
-            in_place |= is_in_place;
-            mapped |= !is_in_place;
-        }
-        // A held peer carries out what is done to its other memory, too, if it is one operation.
-        if !in_place {
-            return Err(error);
-        }
-        if changes == Changes::Word || mapped {
-            return Ok(Taken::Target);
-        }
-        match self.parameters.in_place {
-            WayInPlace::Target => Ok(Taken::Target),
-            WayInPlace::Kernel => self.may_copy(to)?.map(|()| Taken::Kernel),
-            WayInPlace::Best => {
-                let told = keys.iter().all(|key| {
-                    let peer = self.peers.find(to).ok();
-                    let found = peer.and_then(|peer| peer.in_place(*key));
-                    found.is_some_and(|found| found.address.is_some())
-                });
-                let kernel = told && self.may_copy(to)?.is_ok();
-                Ok(if kernel { Taken::Kernel } else { Taken::Target })
+            match self.resolve_mapped(to, key) {
+                Err(OperationError::NotMapped) => {}
+                resolved => return resolved.and(Err(error)),
             }
         }
-    }
-
-    /// Whether the memory of a peer's key is known, mapped or not.
-    fn knows(&mut self, to: Peer, key: RemoteKey) -> Result<bool, OperationError> {
-        let peer = self.peers.find(to)?;
-        Ok(peer.in_place(key).is_some() || peer.split(key).is_some())
+        self.may_copy(to)?
     }
 
     /// A key whose memory the fast path does not find is resolved, if it is not yet.
@@ -203,20 +138,6 @@ impl ShmEndpoint {
         Err(OperationError::NotMapped)
     }
 
-    /// Sends any packet, as a hostile peer could.
-    #[cfg(any(test, feature = "test-doors"))]
-    pub fn send_packet(&mut self, to: Peer, words: [u64; 8], is_answer: bool) {
-        let own = self.address.vpid.0;
-        let Ok(peer) = self.peers.find(to) else { return };
-        let mut outlet = peer.outlet();
-        if is_answer {
-            let words = [words[0], words[1]];
-            outlet.emit_words(own, 0, packet::ANSWER_FLAGS, &words, false);
-        } else {
-            outlet.emit_words(own, 0, packet::QUESTION_FLAGS, &words, false);
-        }
-    }
-
     #[cold]
     #[inline(never)]
     pub(crate) fn put_otherwise(
@@ -226,45 +147,9 @@ impl ShmEndpoint {
         ranges: &[(Source<'_, ShmRegion>, Target)],
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        let keys: Vec<RemoteKey> = ranges.iter().map(|(_, target)| target.key).collect();
-        let done = self.way_of(error, to, &keys, Changes::Bytes).and_then(|way| match way {
-            Taken::Kernel => self.put_by_kernel(to, ranges, operation),
-            Taken::Target => self.submit(to, operation, Wanted::Put { ranges, signal: None }),
-        });
-        done.map_err(|error| self.note(error))
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn signal_otherwise(
-        &mut self,
-        error: OperationError,
-        to: Peer,
-        data: (Source<'_, ShmRegion>, Target),
-        signal: Signal,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let keys = [data.1.key, signal.target.key];
-        let done = self.way_of(error, to, &keys, Changes::Word).and_then(|_| {
-            let wanted = Wanted::Put { ranges: &[data], signal: Some(signal) };
-            self.submit(to, operation, wanted)
-        });
-        done.map_err(|error| self.note(error))
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn immediate_otherwise(
-        &mut self,
-        error: OperationError,
-        to: Peer,
-        (value, length): (u64, u8),
-        target: Target,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let way = self.way_of(error, to, &[target.key], Changes::Word);
-        let wanted = Wanted::Immediate { value, length, target };
-        let done = way.and_then(|_| self.submit(to, operation, wanted));
+        let keys = ranges.iter().map(|(_, target)| target.key);
+        let done = self.copies(error, to, keys);
+        let done = done.and_then(|()| self.put_by_kernel(to, ranges, operation));
         done.map_err(|error| self.note(error))
     }
 
@@ -277,25 +162,9 @@ impl ShmEndpoint {
         ranges: &[(Target, LocalRange<'_, ShmRegion>)],
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        let keys: Vec<RemoteKey> = ranges.iter().map(|(source, _)| source.key).collect();
-        let done = self.way_of(error, from, &keys, Changes::Bytes).and_then(|way| match way {
-            Taken::Kernel => self.get_by_kernel(from, ranges, operation),
-            Taken::Target => self.submit(from, operation, Wanted::Get { ranges }),
-        });
+        let keys = ranges.iter().map(|(source, _)| source.key);
+        let done = self.copies(error, from, keys);
+        let done = done.and_then(|()| self.get_by_kernel(from, ranges, operation));
         done.map_err(|error| self.note(error))
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn atomic_otherwise(
-        &mut self,
-        error: OperationError,
-        to: Peer,
-        target: Target,
-        atomic: Atomic,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let way = self.way_of(error, to, &[target.key], Changes::Word);
-        way.and_then(|_| self.submit(to, operation, Wanted::Atomic { atomic, target }))
     }
 }

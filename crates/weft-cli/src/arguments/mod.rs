@@ -607,8 +607,6 @@ pub enum MemoryWay {
     Adopt,
     /// It stays as it is, and the kernel copies
     Kernel,
-    /// It stays as it is, and the far end copies when it polls
-    Target,
 }
 
 impl MemoryWay {
@@ -617,7 +615,6 @@ impl MemoryWay {
         match self {
             Self::Adopt => "adopt",
             Self::Kernel => "kernel",
-            Self::Target => "target",
         }
     }
 }

@@ -5,7 +5,6 @@ use rustix::fs::MemfdFlags;
 use std::os::fd::AsFd;
 use weft_fabric::HostMemory;
 use weft_memory::{Memory, Segment};
-use weft_transport_shm::WayInPlace;
 
 use crate::arguments::{MemoryKind, MemoryWay, PerfArguments};
 
@@ -40,15 +39,6 @@ fn existing(length: usize, way: MemoryWay) -> anyhow::Result<Memory> {
     }
     match way {
         MemoryWay::Adopt => Memory::of_segment(was_there).context("memory that was there before"),
-        MemoryWay::Kernel | MemoryWay::Target => Ok(Memory::kept_in_place(was_there)),
-    }
-}
-
-/// How the endpoints reach memory in place.
-pub fn way_in_place(way: MemoryWay) -> WayInPlace {
-    match way {
-        MemoryWay::Adopt => WayInPlace::Best,
-        MemoryWay::Kernel => WayInPlace::Kernel,
-        MemoryWay::Target => WayInPlace::Target,
+        MemoryWay::Kernel => Ok(Memory::kept_in_place(was_there)),
     }
 }

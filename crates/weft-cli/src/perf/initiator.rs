@@ -241,8 +241,12 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
             until(own, |own| Ok(own.inbox.echoes > echoes))
         })?;
         self.drain(0)?;
-        let signalled = self.signal(plan)?;
-        Ok(Sample { mean_ns, p99_ns, single: Some(single), signalled: Some(signalled) })
+        // Memory that cannot be mapped has no words for others.
+        let signalled = match self.endpoint.window(self.responder, self.target) {
+            Err(OperationError::NotMapped) => None,
+            _ => Some(self.signal(plan)?),
+        };
+        Ok(Sample { mean_ns, p99_ns, single: Some(single), signalled })
     }
 
     /// One-way latency of puts with a signal, to whose word the reader looks; mean and p99.

@@ -20,8 +20,8 @@ use weft_memory::{CopyMode, Memory};
 use weft_options::Options;
 use weft_options::runtime_path::ControlSocket;
 use weft_sync::{AdaptiveWait, Step, contention};
+use weft_transport_shm::ShmTransport;
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
-use weft_transport_shm::{Parameters, ShmTransport};
 
 use super::initiator::Initiator;
 use super::report::Report;
@@ -69,7 +69,7 @@ pub fn measure(
             let both = over_both(&socket, options, arguments);
             measure_over(both, arguments, size, &socket, options)
         }
-        _ => measure_over(over_shm(&socket, options, arguments), arguments, size, &socket, options),
+        _ => measure_over(over_shm(&socket, options), arguments, size, &socket, options),
     }
 }
 
@@ -150,7 +150,7 @@ pub fn respond(
         TransportName::Auto => {
             respond_over(over_both(&socket, options, arguments), arguments, size, address)
         }
-        _ => respond_over(over_shm(&socket, options, arguments), arguments, size, address),
+        _ => respond_over(over_shm(&socket, options), arguments, size, address),
     }
 }
 
@@ -200,13 +200,8 @@ fn broker(socket: &ControlSocket) -> Arc<RemoteBroker> {
     Arc::new(RemoteBroker::new(&socket.path, "weft perf"))
 }
 
-fn parameters(options: &Options, arguments: &PerfArguments) -> Parameters {
-    let in_place = ground::way_in_place(arguments.way);
-    Parameters { in_place, ..transports::shm_parameters(options) }
-}
-
-fn over_shm(socket: &ControlSocket, options: &Options, arguments: &PerfArguments) -> ShmTransport {
-    ShmTransport::new(broker(socket), parameters(options, arguments))
+fn over_shm(socket: &ControlSocket, options: &Options) -> ShmTransport {
+    ShmTransport::new(broker(socket), transports::shm_parameters(options))
 }
 
 fn over_both(
@@ -215,7 +210,7 @@ fn over_both(
     arguments: &PerfArguments,
 ) -> LayeredTransport<PortsOfNode> {
     let wanted = transports::wanted(arguments.provider.as_deref(), options);
-    let parameters = parameters(options, arguments);
+    let parameters = transports::shm_parameters(options);
     transports::layered(&socket.path, broker(socket), parameters, wanted)
 }
 

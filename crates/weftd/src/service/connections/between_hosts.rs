@@ -105,7 +105,8 @@ impl Others {
     }
 
     fn introduce(&self, node: NodeId, out: &mut Outbox) {
-        out.send_to_node(node, BetweenHosts::Addresses(self.hosts.own().to_vec()).emit());
+        let addresses = self.hosts.own().to_vec();
+        out.send_to_node(node, BetweenHosts::Addresses { addresses }.emit());
     }
 
     fn up(&mut self, node: NodeId, out: &mut Outbox) {
@@ -240,7 +241,9 @@ impl Connections {
     fn host_says(&mut self, node: NodeId, message: BetweenHosts, out: &mut Outbox) {
         let by = |number| Offerer { process: foreign(node), token: number };
         match message {
-            BetweenHosts::Addresses(addresses) => self.others.hosts.claim(node.0, &addresses),
+            BetweenHosts::Addresses { addresses } => {
+                self.others.hosts.claim(node.0, &addresses);
+            }
             BetweenHosts::Withdraw { number } => self.matchmaker.withdraw(by(number)),
             BetweenHosts::Lane { number, address } => {
                 if let Some(offerer) = self.others.answered(node, number) {

@@ -198,7 +198,7 @@ fn a_host_gets_no_connection_of_others() {
         assert!(told(&out).is_empty() && out.to_nodes.is_empty(), "{message:?}");
     }
     // C claims A's address: then nobody has it.
-    says(&mut b, C, &BetweenHosts::Addresses(vec![address_of(A)]));
+    says(&mut b, C, &BetweenHosts::Addresses { addresses: vec![address_of(A)] });
     let out = says(&mut b, A, &of(8, "10.9.0.1:5000", "10.9.0.2:80"));
     assert!(told(&out).is_empty());
 }
