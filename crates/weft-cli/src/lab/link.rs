@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn nodes_to_which_a_way_leads_are_reached() {
-        let links = [Link::between(0, 65), Link::between(65, 64)];
-        let topology = Topology::new(70, links).expect("the nodes are there");
+        let shape = Shape::Links(vec![Link::between(0, 65), Link::between(65, 64)]);
+        let topology = shape.topology(Some(70)).expect("the nodes are there");
         assert_eq!(reach(&topology, 0).to_string(), "0+64+65");
         assert_eq!(reach(&topology, 1).to_string(), "1");
     }
