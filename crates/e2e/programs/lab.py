@@ -679,8 +679,8 @@ def missing():
         command = [*start, WEFT, "lab", "up"]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
         assert ended.returncode == 1 and named in ended.stderr, ended.stderr
-        weft("lab", "down")
         assert not any(name.startswith("weft-n") for name in os.listdir("/run/netns"))
+        assert "no lab is up" in weft("lab", "status", check=False).stderr
 
 
 def case(cases, mtu=MTU):

@@ -374,6 +374,28 @@ def returns():
     assert re.search(r" (1[0-9]|20) received", printed), printed
 
 
+def lost():
+    """A node that lost its network namespace or its device is told, and made again."""
+    up = ("lab", "up", "--nodes", str(lab.NODES), "--mtu", str(lab.MTU))
+    link_away = lambda: tool(2, "ip", "link", "del", "weft0")
+    space_away = lambda: outside("ip", "netns", "del", "weft-n1")
+    for lose, told, node in ((space_away, "namespace of n1", 1), (link_away, "device of n2", 2)):
+        lose()
+        status = lab.weft("lab", "status", check=False)
+        assert status.returncode == 1 and told in status.stderr and " ".join(up) in status.stderr
+        lab.weft(*up)
+        assert not any(device["gone"] for device in lab.devices())
+        assert " 2 received" in tool(0, "ping", "-q", "-c", 2, "-i", 0.2, f"n{node}")
+
+
+def small():
+    """An MTU too small for IPv6 leaves IPv4."""
+    lab.weft("lab", "down")
+    lab.weft("lab", "up", "--mtu", "576")
+    assert " 2 received" in tool(0, "ping", "-q", "-c", 2, "-i", 0.2, "-M", "do", "-s", 548, "n1")
+    assert "fd77" not in tool(0, "ip", "address") + tool(0, "cat", "/etc/hosts")
+
+
 if __name__ == "__main__":
     try:
         lab.case(globals(), MTU_MAX if lab.sys.argv[2] == "gateway" else lab.MTU)

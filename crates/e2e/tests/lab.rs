@@ -34,7 +34,7 @@ const OWN: [&str; 16] = [
 ];
 
 /// The cases of `lab_tools.py`, with the third-party programs that each runs.
-const WITH_TOOLS: [(&str, &[&str]); 14] = [
+const WITH_TOOLS: [(&str, &[&str]); 16] = [
     ("pings", &[]),
     ("neighbours", &["arping", "ndisc6"]),
     ("dhcp_and_slaac", &["dnsmasq", "udhcpc", "rdisc6"]),
@@ -49,6 +49,8 @@ const WITH_TOOLS: [(&str, &[&str]); 14] = [
     ("paced", &["iperf3", "nft"]),
     ("storms", &["iperf3"]),
     ("returns", &[]),
+    ("lost", &[]),
+    ("small", &[]),
 ];
 
 fn main() -> ExitCode {

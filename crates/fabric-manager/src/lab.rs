@@ -282,7 +282,7 @@ mod tests {
             let lab = lab(shape);
             assert!(lab.is_settled(), "{shape}: {:?}", lab.stuck());
         }
-        assert_eq!(lab("links:0-1,2-2").cuts().len(), 2);
+        assert_eq!(lab("links:0-1,2-3").cuts().len(), 4);
     }
 
     #[test]

@@ -29,7 +29,9 @@ pub enum BadHosts {
         entry: String,
     },
     /// A line of a file cannot be read.
-    #[error("line {line}: {entry:?} is no host; write NAME or NAME:PROCESSES")]
+    #[error(
+        "line {line}: {entry:?} is no host; write NAME, NAME:PROCESSES or NAME slots=PROCESSES"
+    )]
     Line {
         /// The line, from 1.
         line: usize,
@@ -48,8 +50,9 @@ pub enum BadHosts {
 pub fn parse_list(text: &str) -> Result<Vec<Host>, BadHosts> {
     let mut hosts = Vec::new();
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-        let host = parse(entry).ok_or_else(|| BadHosts::Entry { entry: entry.to_owned() })?;
-        add(&mut hosts, host)?;
+        let (name, slots) =
+            parse(entry).ok_or_else(|| BadHosts::Entry { entry: entry.to_owned() })?;
+        add(&mut hosts, Host { name, slots: slots.unwrap_or(1) })?;
     }
     if hosts.is_empty() { Err(BadHosts::None) } else { Ok(hosts) }
 }
@@ -66,32 +69,36 @@ pub fn parse_file(text: &str) -> Result<Vec<Host>, BadHosts> {
         let mut words = line.split_whitespace();
         let Some(name) = words.next() else { continue };
         let bad = || BadHosts::Line { line: index + 1, entry: whole.to_owned() };
-        let mut host = parse(name).ok_or_else(bad)?;
-        for word in words {
-            if let Some(slots) = word.strip_prefix("slots=") {
-                host.slots = slots.parse().ok().filter(is_slots).ok_or_else(bad)?;
+        let (name, behind) = parse(name).ok_or_else(bad)?;
+        let slots = match (behind, words.next(), words.next()) {
+            (_, None, _) => behind.unwrap_or(1),
+            (None, Some(word), None) => {
+                word.strip_prefix("slots=").and_then(slots_of).ok_or_else(bad)?
             }
-        }
-        add(&mut hosts, host)?;
+            _ => return Err(bad()),
+        };
+        add(&mut hosts, Host { name, slots })?;
     }
     if hosts.is_empty() { Err(BadHosts::None) } else { Ok(hosts) }
 }
 
-fn parse(entry: &str) -> Option<Host> {
+/// A name, and the number of processes behind it, if there is one.
+fn parse(entry: &str) -> Option<(String, Option<u32>)> {
     // An address of IP version 6 is written in brackets, if it has a number behind it.
     let (name, slots) = match entry.rsplit_once(':') {
-        Some((name, slots)) if name.ends_with(']') || !name.contains(':') => (name, slots),
-        _ => (entry, "1"),
+        Some((name, slots)) if name.ends_with(']') || !name.contains(':') => {
+            (name, Some(slots_of(slots)?))
+        }
+        _ => (entry, None),
     };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    let slots = slots.parse().ok().filter(is_slots)?;
+    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:@%".contains(&byte);
     let is_good = !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_name);
-    is_good.then(|| Host { name: name.to_owned(), slots })
+    is_good.then(|| (name.to_owned(), slots))
 }
 
-fn is_slots(slots: &u32) -> bool {
-    (1..=SIZE_MAX).contains(slots)
+fn slots_of(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|slots| (1..=SIZE_MAX).contains(slots))
 }
 
 /// A host that is named again takes more processes.
@@ -168,8 +175,11 @@ mod tests {
         for entry in ["a:0", "a:x", "-oProxyCommand=x", "a b", "a;b", ":3"] {
             assert_eq!(parse_list(entry), Err(BadHosts::Entry { entry: entry.to_owned() }));
         }
-        let bad = BadHosts::Line { line: 2, entry: "b slots=no".to_owned() };
-        assert_eq!(parse_file("a\nb slots=no"), Err(bad));
+        let lines = ["b slots=no", "b max_slots=4", "b slots=2 c", "b:2 slots=3", "[b"];
+        for entry in lines.map(str::to_owned) {
+            let text = format!("a\n{entry}");
+            assert_eq!(parse_file(&text), Err(BadHosts::Line { line: 2, entry }));
+        }
     }
 
     #[test]

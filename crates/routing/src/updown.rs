@@ -14,7 +14,8 @@ use crate::route::Choice;
 use crate::tables::{Entry, Layer, Target};
 use crate::tree::Tree;
 
-const FAR: u32 = u32::MAX;
+/// The cost where no way leads. No way has so high a cost: it passes each vertex once.
+const FAR: u64 = u64::MAX;
 
 /// The tables of up*/down* routes on the channel `vc`: over all links if there is one segment, and
 /// over the links of the tree otherwise, since only a tree has one way to each segment.
@@ -31,7 +32,7 @@ pub(crate) fn layer(graph: &Graph, numbering: &Numbering, tree: &Tree, vc: u8) -
 struct Step {
     port: u16,
     far: Vertex,
-    cost: u32,
+    cost: u64,
     is_up: bool,
 }
 
@@ -42,7 +43,7 @@ fn over_links(graph: &Graph, numbering: &Numbering, tree: &Tree, vc: u8) -> Laye
             let step = |(port, (far, _))| Step {
                 port,
                 far,
-                cost: graph.class(vertex, port).weight.max(1),
+                cost: graph.class(vertex, port).weight.max(1).into(),
                 is_up: tree.rank(far) < tree.rank(vertex),
             };
             graph.neighbours(vertex).map(step).collect()

@@ -115,10 +115,8 @@ pub(crate) struct TrafficEntry {
     pub to: Option<Vec<String>>,
     pub pattern: String,
     pub operation: Option<Operation>,
-    #[serde(default = "TrafficEntry::message_bytes_default")]
-    pub message_bytes: u64,
-    #[serde(default)]
-    pub class: u8,
+    pub message_bytes: Option<u64>,
+    pub class: Option<u8>,
     pub loads: Option<Vec<u32>>,
     pub messages: Option<u32>,
     pub window: Option<u32>,
@@ -127,12 +125,6 @@ pub(crate) struct TrafficEntry {
     pub host: Option<String>,
     pub percent: Option<u8>,
     pub file: Option<String>,
-}
-
-impl TrafficEntry {
-    fn message_bytes_default() -> u64 {
-        496
-    }
 }
 
 #[derive(Clone, Deserialize)]

@@ -21,9 +21,30 @@ impl FaultEntry {
             (FaultKind::Manager | FaultKind::Skew, _) if !is_ruled => {
                 "this fault is one of a manager; give a table [manager]"
             }
-            _ => return Ok(()),
+            _ => return self.check_keys(),
         };
         Err(Flaw::of("kind", reason))
+    }
+
+    /// Refuses keys that this kind of fault has no use for.
+    fn check_keys(&self) -> Result<(), Flaw> {
+        let used: &[&str] = match self.kind {
+            FaultKind::Cut => &["link", "for_ns"],
+            FaultKind::Slow => &["link", "for_ns", "mbit"],
+            FaultKind::Lossy => &["link", "for_ns", "damaged_per_million"],
+            FaultKind::Crash | FaultKind::Pressure => &["node", "for_ns"],
+            FaultKind::Skew => &["node", "for_ns", "rate_per_mille"],
+            FaultKind::Manager => &[],
+        };
+        let given = [
+            ("link", self.link.is_some()),
+            ("node", self.node.is_some()),
+            ("for_ns", self.for_ns.is_some()),
+            ("mbit", self.mbit.is_some()),
+            ("damaged_per_million", self.damaged_per_million.is_some()),
+            ("rate_per_mille", self.rate_per_mille.is_some()),
+        ];
+        Flaw::idle(given.into_iter().filter(|(key, _)| !used.contains(key)), "this kind of fault")
     }
 
     /// The changes of the network that the fault is, with its end and its repetitions.
@@ -31,6 +52,8 @@ impl FaultEntry {
         let (begin, end) = self.change(graph, settings)?;
         let times = match (self.every_ns, self.times) {
             (None, None) => 1,
+            // A dead manager does not come back; the next one may die in its turn.
+            (Some(_), Some(times)) if self.kind == FaultKind::Manager => times,
             (Some(every), Some(times)) if self.for_ns.is_some_and(|long| long < every) => times,
             (Some(_), Some(_)) => {
                 let reason = "a fault that comes again needs a `for_ns` shorter than `every_ns`";

@@ -17,6 +17,8 @@ const LOADS_MAX: usize = 100;
 const ENDPOINTS_MAX: usize = 256;
 /// The same where each two hosts have memory of their own.
 const PAIRED_MAX: usize = 64;
+/// Bytes of a message where nothing is told: the payload of a packet.
+const MESSAGE_BYTES_DEFAULT: u64 = 496;
 /// Messages of a trace at most.
 const TRACE_MAX: usize = 10_000_000;
 
@@ -78,11 +80,8 @@ impl TrafficEntry {
         (from, to): (Vec<Vertex>, Vec<Vertex>),
         read: impl Fn(&str) -> std::io::Result<String>,
     ) -> Result<Workload, Flaw> {
+        self.check_keys()?;
         if self.pattern == "trace" {
-            let some = [("hosts", &self.hosts), ("to", &self.to)];
-            if let Some((key, _)) = some.iter().find(|(_, names)| names.is_some()) {
-                return Err(Flaw::of(key, "the file of a trace names its hosts; leave this out"));
-            }
             let file = self.file.as_ref().ok_or_else(|| Flaw::whole("a trace needs its `file`"))?;
             let read = read(file).map_err(|error| format!("{file:?} cannot be read: {error}"));
             let messages = read
@@ -104,7 +103,8 @@ impl TrafficEntry {
             };
             Flaw::of(key, error)
         })?;
-        let (bytes, class) = (self.message_bytes, self.class);
+        let bytes = self.message_bytes.unwrap_or(MESSAGE_BYTES_DEFAULT);
+        let class = self.class.unwrap_or(0);
         if bytes > 1 << 40 {
             return Err(Flaw::of("message_bytes", "messages of more than a terabyte; give less"));
         }
@@ -141,6 +141,36 @@ impl TrafficEntry {
             }
             _ => Err(Flaw::whole("give either `loads` or `messages`")),
         }
+    }
+
+    /// Refuses keys that the pattern or the pace has no use for.
+    fn check_keys(&self) -> Result<(), Flaw> {
+        let pattern = self.pattern.as_str();
+        let of = format!("the pattern {pattern:?}");
+        let of_trace = [
+            ("hosts", self.hosts.is_some()),
+            ("to", self.to.is_some()),
+            ("message_bytes", self.message_bytes.is_some()),
+            ("class", self.class.is_some()),
+            ("loads", self.loads.is_some()),
+            ("messages", self.messages.is_some()),
+        ];
+        if pattern == "trace" {
+            Flaw::idle(of_trace, "the file says it for each message, and a trace")?;
+        } else {
+            Flaw::idle([("file", self.file.is_some())], &of)?;
+        }
+        if !matches!(pattern, "incast" | "hotspot") {
+            Flaw::idle([("host", self.host.is_some())], &of)?;
+        }
+        if pattern != "hotspot" {
+            Flaw::idle([("percent", self.percent.is_some())], &of)?;
+        }
+        if self.messages.is_none() {
+            let paces = [("window", self.window.is_some()), ("barrier", self.barrier)];
+            Flaw::idle(paces, "traffic without `messages`")?;
+        }
+        Ok(())
     }
 
     /// Checks what the level and the network allow.

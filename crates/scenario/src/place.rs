@@ -29,6 +29,17 @@ impl Flaw {
         Self { key: Some(key), reason: reason.to_string() }
     }
 
+    /// A key is given, and what the table is about has no use for it.
+    pub fn idle(
+        keys: impl IntoIterator<Item = (&'static str, bool)>,
+        of: &str,
+    ) -> Result<(), Self> {
+        let given = keys.into_iter().find(|(_, is_given)| *is_given);
+        given.map_or(Ok(()), |(key, _)| {
+            Err(Self::of(key, format!("{of} has no `{key}`; leave it out")))
+        })
+    }
+
     /// A table lacks something, or its keys do not go together.
     pub fn whole(reason: impl ToString) -> Self {
         Self { key: None, reason: reason.to_string() }

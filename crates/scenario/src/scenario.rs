@@ -71,6 +71,8 @@ pub(crate) struct ManagerPlan {
 pub struct Scenario {
     /// The topology as the file names it.
     pub topology: String,
+    /// Names of data of its file that mean nothing to the simulator.
+    pub left_out: Vec<String>,
     /// How routes are computed.
     pub routing: Algorithm,
     /// The level at which it runs.
@@ -204,13 +206,14 @@ impl Scenario {
         let file: File = toml::from_str(text)
             .map_err(|error| place.error(error.span().unwrap_or(0..0), error.message().trim()))?;
         let top = |flaw: Flaw| place.flaw(Section::Top, &flaw);
-        let graph =
+        let (graph, left_out) =
             graph(&file.topology, &read).map_err(|reason| top(Flaw::of("topology", reason)))?;
         let routing = file.routing.as_ref().map_or(Ok(Algorithm::Auto), |routing| {
             routing.parse().map_err(|error| top(Flaw::of("routing", error)))
         })?;
         let mut settings = Settings { seed: file.seed, ..Settings::default() };
         if let Some(network) = &file.network {
+            network.check().map_err(|flaw| place.flaw(Section::Named("network"), &flaw))?;
             network.apply(&mut settings);
         }
         settings.check().map_err(|error| {
@@ -238,6 +241,7 @@ impl Scenario {
         faults.sort_by_key(|(time, _)| *time);
         Ok(Self {
             topology: file.topology.clone(),
+            left_out,
             routing,
             level: file.level,
             graph,
@@ -310,21 +314,38 @@ fn groups(
     Ok(groups)
 }
 
-/// The graph of a generator or a file.
-fn graph(topology: &str, read: impl Fn(&str) -> std::io::Result<String>) -> Result<Graph, String> {
+/// The graph of a generator or a file, and the names of data of the file that are left out.
+fn graph(
+    topology: &str,
+    read: impl Fn(&str) -> std::io::Result<String>,
+) -> Result<(Graph, Vec<String>), String> {
     let text = |path| read(path).map_err(|error| format!("{path:?} cannot be read: {error}"));
     let described = if topology.ends_with(".toml") {
         weft_topology::file::parse(&text(topology)?)
-    } else if topology.ends_with(".graphml") {
+    } else if topology.ends_with(".graphml") || topology.ends_with(".xml") {
         weft_topology::graphml::parse(&text(topology)?)
     } else {
         let shape: Shape = topology.parse().map_err(|error| format!("{error}"))?;
-        return shape.graph(None).map_err(|error| error.to_string());
+        let graph = shape.graph(None).map_err(|error| error.to_string())?;
+        return Ok((graph, Vec::new()));
     };
-    described.map(|described| described.graph).map_err(|error| format!("{topology:?}, {error}"))
+    let described = described.map_err(|error| format!("{topology:?}, {error}"))?;
+    Ok((described.graph, described.left_out))
 }
 
 impl NetworkEntry {
+    fn check(&self) -> Result<(), Flaw> {
+        let times = [
+            ("processor_send_ns", self.processor_send_ns),
+            ("processor_receive_ns", self.processor_receive_ns),
+            ("processor_send_across_ns", self.processor_send_across_ns),
+            ("processor_receive_across_ns", self.processor_receive_across_ns),
+        ];
+        let given = times.into_iter().map(|(key, time)| (key, time.is_some()));
+        let is_idle = self.processors.is_none();
+        Flaw::idle(given.filter(|_| is_idle), "a network without `processors`")
+    }
+
     fn apply(&self, settings: &mut Settings) {
         fn set<T: Copy>(value: Option<T>, target: &mut T) {
             *target = value.unwrap_or(*target);

@@ -486,6 +486,24 @@ fn errors_name_the_line_of_the_key() {
             4,
             "no host \"x\"",
         ),
+        (format!("{torus}{traffic}percent = 3\n"), 5, "\"uniform\" has no `percent`"),
+        (format!("{torus}{traffic}host = \"n0\"\n"), 5, "has no `host`"),
+        (format!("{torus}{traffic}file = \"a\"\n"), 5, "has no `file`"),
+        (format!("{torus}{traffic}window = 3\n"), 5, "without `messages` has no `window`"),
+        (
+            format!("{torus}[traffic]\npattern = \"trace\"\nfile = \"a\"\nclass = 0\n"),
+            5,
+            "a trace has no `class`",
+        ),
+        (format!("{torus}[network]\nprocessor_send_ns = 3\n{traffic}"), 3, "`processor_send_ns`"),
+        (
+            format!(
+                "{torus}{traffic}[[fault]]\nkind = \"cut\"\nat_ns = 1\nlink = [\"n0\", \"n1\"]\n\
+                 mbit = 4\n"
+            ),
+            9,
+            "has no `mbit`",
+        ),
     ] {
         let error = Scenario::parse(&text, nothing).expect_err(&text);
         assert_eq!(error.line, line, "{text}: {error}");

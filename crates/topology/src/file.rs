@@ -11,10 +11,12 @@
 //! ```
 //!
 //! `bandwidth_mbit` is in 10^6 bits a second each way, `latency_ns` from end to end. `weight` is
-//! the cost of a packet on the link, 1 if it is left out. A link without a port gets the next port
-//! above all that its vertex has so far. A name has 1 to 64 characters, and no `:`, space or quote.
+//! the cost of a packet on the link, 1 if it is left out. Each is a whole number from 1 to 2^32 - 1.
+//! A link without a port gets the next port above all that its vertex has so far. A name has 1 to 64 characters, and no `:`, space or quote.
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -33,6 +35,8 @@ pub struct Described {
     pub graph: Graph,
     /// True when every link names the ports of both ends.
     pub has_ports: bool,
+    /// Names of data that the file has and a network does not, so that they mean nothing.
+    pub left_out: Vec<String>,
 }
 
 /// Why a file is no graph: the line, from 1, and the reason.
@@ -65,12 +69,9 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct LinkEntry {
     ends: [String; 2],
-    #[serde(default)]
-    bandwidth_mbit: u32,
-    #[serde(default)]
-    latency_ns: u64,
-    #[serde(default)]
-    weight: u32,
+    bandwidth_mbit: Option<NonZeroU32>,
+    latency_ns: Option<NonZeroU32>,
+    weight: Option<NonZeroU32>,
 }
 
 /// Collects the vertices and links of a file, and tells of faults by line.
@@ -155,7 +156,7 @@ impl Collector {
         let has_ports = !self.has_unported;
         let built = self.builder.build(Layout::Irregular);
         let graph = built.map_err(|error| FileError::new(1, error))?;
-        Ok(Described { graph, has_ports })
+        Ok(Described { graph, has_ports, left_out: Vec::new() })
     }
 }
 
@@ -163,6 +164,33 @@ impl Collector {
 fn line_of(text: &str, byte: usize) -> usize {
     let before = text.as_bytes().get(..byte).unwrap_or(text.as_bytes());
     before.iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// The lines of a text. They are counted on from the place that was asked for before, so that many
+/// places, one after the other, take no more than one pass.
+pub(crate) struct Lines<'a> {
+    text: &'a str,
+    /// A place in bytes, and its line.
+    before: Cell<(usize, usize)>,
+}
+
+impl<'a> Lines<'a> {
+    pub(crate) fn of(text: &'a str) -> Self {
+        Self { text, before: Cell::new((0, 1)) }
+    }
+
+    /// The line of a byte, from 1.
+    pub(crate) fn at(&self, byte: usize) -> usize {
+        let (start, line) =
+            Some(self.before.get()).filter(|before| before.0 <= byte).unwrap_or((0, 1));
+        let line = line + line_of(self.text.get(start..).unwrap_or_default(), byte - start) - 1;
+        self.before.set((byte, line));
+        line
+    }
+}
+
+fn told(number: Option<NonZeroU32>) -> u32 {
+    number.map_or(0, NonZeroU32::get)
 }
 
 /// Splits `name:port`.
@@ -182,24 +210,15 @@ pub fn parse(text: &str) -> Result<Described, FileError> {
         let start = error.span().map_or(0, |span| span.start);
         FileError::new(line_of(text, start), error.message())
     })?;
-    // Lines are counted on from the entry before, so that many entries take no more than one pass.
-    let (mut byte, mut line) = (0, 1);
-    let mut line_at = move |start: usize| {
-        if start < byte {
-            (byte, line) = (0, 1);
-        }
-        line += line_of(text.get(byte..).unwrap_or(""), start - byte) - 1;
-        byte = start;
-        line
-    };
+    let lines = Lines::of(text);
     let mut collector = Collector::default();
     for (kind, names) in [(Kind::Host, &file.hosts), (Kind::Switch, &file.switches)] {
         for name in names {
-            collector.vertex(line_at(name.span().start), kind, name.get_ref())?;
+            collector.vertex(lines.at(name.span().start), kind, name.get_ref())?;
         }
     }
     for entry in &file.links {
-        let (line, link) = (line_at(entry.span().start), entry.get_ref());
+        let (line, link) = (lines.at(entry.span().start), entry.get_ref());
         let wrong = |end: &str| {
             let reason = format!("{end:?} is no end of a link: write NAME or NAME:PORT, as in a:3");
             FileError::new(line, reason)
@@ -208,9 +227,9 @@ pub fn parse(text: &str) -> Result<Described, FileError> {
         let ends =
             [name_and_port(a).ok_or_else(|| wrong(a))?, name_and_port(b).ok_or_else(|| wrong(b))?];
         let class = LinkClass {
-            bandwidth: u64::from(link.bandwidth_mbit) * 1_000_000,
-            latency: link.latency_ns,
-            weight: link.weight,
+            bandwidth: u64::from(told(link.bandwidth_mbit)) * 1_000_000,
+            latency: told(link.latency_ns).into(),
+            weight: told(link.weight),
         };
         collector.link(line, ends, class)?;
     }
@@ -226,7 +245,7 @@ mod tests {
         let text = "hosts = [\"a\", \"b\"]\nswitches = [\"s\"]\nlinks = [\n{ ends = [\"a\", \
                     \"s:2\"], bandwidth_mbit = 100, latency_ns = 7, weight = 3 },\n{ ends = \
                     [\"s\", \"b\"] }]\n";
-        let Described { graph, has_ports } = parse(text).expect("a graph");
+        let Described { graph, has_ports, .. } = parse(text).expect("a graph");
         assert!(!has_ports);
         assert_eq!((graph.far(0, 0), graph.far(1, 0)), (Some((2, 2)), Some((2, 3))));
         let class = LinkClass { bandwidth: 100_000_000, latency: 7, weight: 3 };

@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 
 use thiserror::Error;
 
-use crate::graph::{Graph, GraphBuilder, GraphError, Kind, LinkClass, Port, Vertex};
-use crate::layout::Layout;
+use crate::graph::{Graph, Port, Vertex};
 
 /// There is no such link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -34,20 +33,6 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// `nodes` nodes with `links`, none of which is cut. Links of a node to itself are left out.
-    ///
-    /// # Errors
-    /// [`GraphError::Vertex`] when a link names a node from `nodes` on.
-    pub fn new(nodes: u16, links: impl IntoIterator<Item = Link>) -> Result<Self, GraphError> {
-        let links: BTreeSet<Link> = links.into_iter().filter(|link| link.0 != link.1).collect();
-        let mut builder = GraphBuilder::new();
-        builder.vertices(Kind::Host, nodes.into(), 0)?;
-        for Link(a, b) in links {
-            builder.join(a.into(), b.into(), LinkClass::default())?;
-        }
-        Ok(Self { graph: builder.build(Layout::Irregular)? })
-    }
-
     /// The nodes and links of a graph without switches, numbered as they are there. `None` if it
     /// has a switch, too many nodes, or two links between the same nodes.
     #[must_use]
@@ -133,10 +118,11 @@ mod tests {
 
     #[test]
     fn nodes_without_links_are_unreachable() {
-        let alone = Topology::new(3, [Link(0, 1), Link(2, 2)]).expect("the nodes are there");
+        let shape: Shape = "links:0-1".parse().expect("a shape");
+        let alone = shape.topology(Some(3)).expect("the nodes are there");
         assert_eq!(alone.hops(2), [None, None, Some(0)]);
         assert_eq!(alone.hops(9), [None; 3]);
         assert_eq!(alone.links().collect::<Vec<_>>(), [(Link(0, 1), false)]);
-        assert_eq!(Topology::new(3, [Link(0, 3)]), Err(GraphError::Vertex(3)));
+        assert!(shape.topology(Some(1)).is_err());
     }
 }

@@ -69,7 +69,7 @@ pub enum ShapeError {
     )]
     Dragonfly,
     /// A line does not name two nodes.
-    #[error("line {line} of the links is {text:?}, not two nodes as in `n0 n1` or `0 1`")]
+    #[error("line {line} of the links is {text:?}, not two different nodes as in `n0 n1` or `0 1`")]
     Line {
         /// The line's number, from 1.
         line: usize,
@@ -115,7 +115,7 @@ impl Shape {
             let words: Vec<&str> = entry.split_whitespace().collect();
             match words.as_slice() {
                 [] => {}
-                [a, b] if node(a).is_some() && node(b).is_some() => {
+                [a, b] if node(a) != node(b) && node(a).is_some() && node(b).is_some() => {
                     links.extend(node(a).zip(node(b)).map(|(a, b)| Link::between(a, b)));
                 }
                 _ => return Err(ShapeError::Line { line: number, text: line.to_owned() }),
@@ -175,11 +175,6 @@ impl Shape {
         if wanted > u32::from(NODES_OF_LAB_MAX) {
             return Err(no_lab());
         }
-        if let (Self::Links(links), Ok(nodes)) = (self, u16::try_from(wanted))
-            && self.nodes().is_none_or(|own| own <= wanted)
-        {
-            return Ok(Topology::new(nodes, links.iter().copied())?);
-        }
         Topology::of(self.graph(nodes.map(u32::from))?).ok_or_else(no_lab)
     }
 }
@@ -188,7 +183,7 @@ impl Shape {
 fn list(hosts: u32, links: &[Link]) -> Result<Graph, GraphError> {
     let mut builder = GraphBuilder::new();
     builder.vertices(Kind::Host, hosts, 0)?;
-    for Link(a, b) in links.iter().filter(|link| link.0 != link.1) {
+    for Link(a, b) in links {
         builder.join((*a).into(), (*b).into(), LinkClass::default())?;
     }
     builder.build(Layout::Irregular)
@@ -354,6 +349,8 @@ mod tests {
         assert_eq!(shape, Ok(Shape::Links(vec![Link(0, 1), Link(1, 2)])));
         let wrong = Shape::from_lines("0 1\n0 1 2\n");
         assert_eq!(wrong, Err(ShapeError::Line { line: 2, text: "0 1 2".into() }));
+        let looped = Shape::from_lines("0 1\nn2 2\n");
+        assert_eq!(looped, Err(ShapeError::Line { line: 2, text: "n2 2".into() }));
     }
 
     #[test]
@@ -424,9 +421,11 @@ mod tests {
             let shape: Shape = text.parse().expect("a shape");
             assert_eq!(shape.topology(None), Err(ShapeError::NoLab(shape.to_string())), "{text}");
         }
-        let twice: Shape = "links:0-1,0-1,1-1".parse().expect("a shape");
-        assert_eq!(twice.topology(None).map(|topology| topology.links().count()), Ok(1));
+        let twice: Shape = "links:0-1,0-1".parse().expect("a shape");
+        assert_eq!(twice.topology(None), Err(ShapeError::NoLab(twice.to_string())));
         assert_eq!(twice.graph(None).map(|graph| graph.links().count()), Ok(2));
+        let looped: Shape = "links:0-1,1-1".parse().expect("a shape");
+        assert_eq!(looped.topology(None), Err(ShapeError::Graph(GraphError::Loop(1))));
     }
 
     proptest! {

@@ -208,6 +208,8 @@ pub fn start(
         .stderr(open_log(socket)?)
         .status()
         .context("the node daemon cannot be started")?;
+    // It keeps the other end of the pipe, too.
+    drop(detach);
     let start = Instant::now();
     let within = if devices.is_empty() { ANSWER_WITHIN } else { DEVICES_WITHIN };
     // The daemon has a socket before it has devices. It reports its status when all are there.

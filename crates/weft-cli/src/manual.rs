@@ -15,21 +15,29 @@ use crate::arguments::{HINT, command, command_of_today};
 /// The page that has the options of the configuration.
 const OPTIONS_PAGE: &str = "weft-config";
 
-/// Writes one page for the command and one for each of its subcommands. Returns their files.
+/// One page for the command and one for each of its subcommands: names of files, and texts.
+pub fn all() -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    let mut whole = command();
+    whole.build();
+    let mut pages = Vec::new();
+    visit(&whole, "weft", &mut |name, command| {
+        pages.push((format!("{name}.1"), page(name, command)?));
+        Ok(())
+    })?;
+    Ok(pages)
+}
+
+/// Writes all pages into a directory. Returns their files.
 pub fn pages(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     std::fs::create_dir_all(directory)
         .with_context(|| format!("{} cannot be made", directory.display()))?;
-    let mut whole = command();
-    whole.build();
-    let mut written = Vec::new();
-    visit(&whole, "weft", &mut |name, command| {
-        let path = directory.join(format!("{name}.1"));
-        std::fs::write(&path, page(name, command)?)
+    let write = |(file, text): (String, Vec<u8>)| {
+        let path = directory.join(file);
+        std::fs::write(&path, text)
             .with_context(|| format!("{} cannot be written", path.display()))?;
-        written.push(path);
-        Ok(())
-    })?;
-    Ok(written)
+        Ok(path)
+    };
+    all()?.into_iter().map(write).collect()
 }
 
 /// The completions for a shell.

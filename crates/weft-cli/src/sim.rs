@@ -36,6 +36,7 @@ fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let directory = file.parent().unwrap_or(Path::new("."));
     let mut scenario = Scenario::parse(&text, |path| read(&directory.join(path)))
         .with_context(|| format!("{} is no scenario", file.display()))?;
+    text_file::tell_left_out(Path::new(&scenario.topology), &scenario.left_out);
     if let Some(seed) = arguments.seed {
         scenario.set_seed(seed);
     }
@@ -59,7 +60,8 @@ fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
 
 /// A file that a scenario names: a topology or a trace.
 fn read(path: &Path) -> std::io::Result<String> {
-    let is_topology = ["toml", "graphml"].iter().any(|end| path.extension() == Some(end.as_ref()));
+    let is_topology =
+        ["toml", "graphml", "xml"].iter().any(|end| path.extension() == Some(end.as_ref()));
     text_file::read(path, if is_topology { TOPOLOGY_BYTES_MAX } else { TRACE_BYTES_MAX })
 }
 

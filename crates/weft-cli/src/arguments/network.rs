@@ -18,7 +18,7 @@ Topologies:
   dragonfly:2       the same: balanced, with 2 links to other groups
   FILE.toml         hosts = [\"a\"], switches = [\"s\"], links = [{ ends = [\"a:0\", \"s\"] }]; a
                     link may have bandwidth_mbit, latency_ns and weight
-  FILE.graphml      nodes and undirected edges
+  FILE.graphml      nodes, of which those of the kind `switch` are switches, and edges
   FILE              two nodes in each line";
 
 const CHECK_EXAMPLES: &str = "\

@@ -36,21 +36,24 @@ fn graph_of(spec: &str) -> anyhow::Result<Described> {
     if named.is_err() && (is_meant || path.is_file()) {
         return read(path);
     }
-    Ok(Described { graph: named?.graph(None)?, has_ports: true })
+    Ok(Described { graph: named?.graph(None)?, has_ports: true, left_out: Vec::new() })
 }
 
 /// Reads a topology file; its name says in which format it is.
 fn read(path: &Path) -> anyhow::Result<Described> {
     let named = || path.display().to_string();
     let text = text_file::read(path, TOPOLOGY_BYTES_MAX).with_context(named)?;
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("toml") => file::parse(&text).with_context(named),
-        Some("graphml" | "xml") => graphml::parse(&text).with_context(named),
+    let described = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("toml") => file::parse(&text).with_context(named)?,
+        Some("graphml" | "xml") => graphml::parse(&text).with_context(named)?,
         _ => {
             let graph = Shape::from_lines(&text).and_then(|shape| shape.graph(None));
-            Ok(Described { graph: graph.with_context(named)?, has_ports: false })
+            let graph = graph.with_context(named)?;
+            Described { graph, has_ports: false, left_out: Vec::new() }
         }
-    }
+    };
+    text_file::tell_left_out(path, &described.left_out);
+    Ok(described)
 }
 
 /// The host or switch with this name.
@@ -108,7 +111,7 @@ impl Subject {
             let (_, network) = running::ask(daemon.node.as_deref(), &configuration()?)?;
             let graph = running::graph(&network)?;
             let parts = running::parts(&network, &graph)?;
-            let described = Described { graph, has_ports: true };
+            let described = Described { graph, has_ports: true, left_out: Vec::new() };
             return Ok(Self { described, parts, seconds: None });
         };
         let described = topology(spec, fail)?;
@@ -158,7 +161,7 @@ pub fn check(
     configuration: impl Fn() -> anyhow::Result<Configuration>,
 ) -> anyhow::Result<ExitCode> {
     let subject = Subject::of(&arguments.routing, configuration)?;
-    let Described { graph, has_ports } = &subject.described;
+    let Described { graph, has_ports, .. } = &subject.described;
     let found = match &arguments.expect {
         None => Vec::new(),
         Some(path) => {

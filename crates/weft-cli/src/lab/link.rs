@@ -34,15 +34,23 @@ pub fn link(arguments: &LabLinkArguments, socket: &ControlSocket) -> anyhow::Res
     let link = Link::between(state.node(a)?, state.node(b)?);
     topology.set(link, wanted == LinkState::Down)?;
     super::ensure_daemon(&state, socket)?;
-    record(state, &topology, socket)?;
-    tell(&topology, socket)
+    change(&state, &topology, socket, || tell(&topology, socket))
 }
 
-/// Writes down which links are cut, before the daemon hears of it: one that starts again gets the
-/// links from the record.
-fn record(mut state: State, topology: &Topology, socket: &ControlSocket) -> anyhow::Result<()> {
-    state.cut = topology.cut().map(|Link(a, b)| (a, b)).collect();
-    state.store(socket)
+/// Writes down which links are cut, and then has the daemon told: one that starts again gets the
+/// links from the record. A change that fails is not in the record.
+fn change(
+    state: &State,
+    topology: &Topology,
+    socket: &ControlSocket,
+    tell: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let cut = topology.cut().map(|Link(a, b)| (a, b)).collect();
+    State { cut, ..state.clone() }.store(socket)?;
+    tell().inspect_err(|_| {
+        // The error that is told is the first one.
+        let _ = state.store(socket);
+    })
 }
 
 /// Cuts the link at a port of a lab's node, or mends it, as `weft fabric` names it.
@@ -57,8 +65,7 @@ pub fn set(socket: &ControlSocket, graph: &Graph, end: End, is_cut: bool) -> any
     let (far, _) = graph.wired(end.0, end.1).context("a link of the network")?;
     let [a, b] = [end.0, far].map(|node| u16::try_from(node).unwrap_or(u16::MAX));
     topology.set(Link::between(a, b), is_cut)?;
-    record(state, &topology, socket)?;
-    weftd::client::set_cut(&socket.path, end.0, end.1, is_cut)
+    change(&state, &topology, socket, || weftd::client::set_cut(&socket.path, end.0, end.1, is_cut))
 }
 
 /// Tells the daemon of each link that is not as the record has it.
@@ -104,8 +111,8 @@ mod tests {
 
     #[test]
     fn nodes_to_which_a_way_leads_are_reached() {
-        let links = [Link::between(0, 65), Link::between(65, 64)];
-        let topology = Topology::new(70, links).expect("the nodes are there");
+        let shape = Shape::Links(vec![Link::between(0, 65), Link::between(65, 64)]);
+        let topology = shape.topology(Some(70)).expect("the nodes are there");
         assert_eq!(reach(&topology, 0).to_string(), "0+64+65");
         assert_eq!(reach(&topology, 1).to_string(), "1");
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,22 @@ impl State {
     /// True when `other` has as many nodes, the same links and the same MTU.
     pub fn is_like(&self, other: &Self) -> bool {
         (self.nodes.len(), self.mtu, &self.shape) == (other.nodes.len(), other.mtu, &other.shape)
+    }
+
+    /// The command that makes what the lab has lost.
+    pub fn command(&self) -> String {
+        format!(
+            "`weft lab up --nodes {} --mtu {} --topology {}`",
+            self.nodes.len(),
+            self.mtu,
+            self.shape
+        )
+    }
+
+    /// Whether nodes have addresses of IPv6: the kernel has it, and gives it to devices with an MTU
+    /// of 1,280 and more (RFC 8200 section 5).
+    pub fn has_ipv6(&self) -> bool {
+        self.mtu >= 1_280 && Path::new("/proc/net/if_inet6").exists()
     }
 
     /// The node that `text` names: `n3`, `3` or `weft-n3`.
@@ -133,11 +149,10 @@ impl State {
     pub fn store_hosts(&self, socket: &ControlSocket) -> anyhow::Result<()> {
         let mut text = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n".to_owned();
         for (node, _) in (0..).zip(&self.nodes) {
-            text.push_str(&format!(
-                "{} n{node}\n{} n{node}\n",
-                address_of(node),
-                address6_of(node)
-            ));
+            text.push_str(&format!("{} n{node}\n", address_of(node)));
+            if self.has_ipv6() {
+                text.push_str(&format!("{} n{node}\n", address6_of(node)));
+            }
         }
         write(&Self::hosts(socket), text.as_bytes())
     }
@@ -160,11 +175,11 @@ impl State {
 }
 
 /// The name of a file until it is written whole.
-fn unfinished(file: &std::path::Path) -> PathBuf {
+fn unfinished(file: &Path) -> PathBuf {
     file.with_extension("new")
 }
 
-fn write(file: &std::path::Path, bytes: &[u8]) -> anyhow::Result<()> {
+fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let new = unfinished(file);
     fs::write(&new, bytes)
         .and_then(|()| fs::rename(&new, file))

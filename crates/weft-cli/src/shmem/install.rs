@@ -5,11 +5,12 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap_complete::Shell;
-use weft_shmem_api::manual as library_manual;
+use tempfile::TempPath;
+use weft_shmem_api::{headers, manual as library_manual};
 
-use super::places::{LIBRARY, Places, write_headers};
+use super::places::{LIBRARY, Places};
 use crate::manual;
 use crate::output::show_line;
 use crate::run::preload;
@@ -17,34 +18,39 @@ use crate::run::preload;
 /// Names by which the command is called for one of its parts.
 const LINKS: [&str; 3] = ["oshrun", "oshcc", "oshc++"];
 
-/// `weft install`: copies programs and libraries below `prefix`, and writes the rest.
+/// `weft install`: copies programs and libraries below `prefix`, and writes the rest. All of it is
+/// written before any of it takes its place, so that a failure leaves what was there before.
 pub fn install(prefix: &Path) -> anyhow::Result<ExitCode> {
     let prefix = std::path::absolute(prefix)?;
-    let below = |path: &str| prefix.join(path);
     let program = std::env::current_exe().context("this program's own file is unknown")?;
     let preload = preload::find()?;
     let library = Places::find()?.library.join(LIBRARY);
-    copy(&program, &below("bin/weft"), 0o755)?;
-    copy(&preload, &below("lib/weft").join(preload::FILE), 0o644)?;
-    copy(&library, &below("lib").join(LIBRARY), 0o644)?;
+    let mut staged = Staged::below(&prefix);
+    staged.copy(&program, "bin/weft", 0o755)?;
+    staged.copy(&preload, &format!("lib/weft/{}", preload::FILE), 0o644)?;
+    staged.copy(&library, &format!("lib/{LIBRARY}"), 0o644)?;
     for name in LINKS {
-        link(&below("bin").join(name))?;
+        staged.link("weft", &format!("bin/{name}"))?;
     }
-    let headers = below("include");
-    write_headers(&headers).with_context(|| cannot("written", &headers))?;
-    write(&below("lib/pkgconfig/weft-shmem.pc"), &package(&prefix))?;
-    manual::pages(&below("share/man/man1"))?;
+    for header in headers::all() {
+        staged.write(&format!("include/{}", header.path), header.text.as_bytes())?;
+    }
+    staged.write("lib/pkgconfig/weft-shmem.pc", package(&prefix).as_bytes())?;
+    for (file, text) in manual::all()? {
+        staged.write(&format!("share/man/man1/{file}"), &text)?;
+    }
     for page in library_manual::all() {
-        write(&below("share/man/man3").join(page.file), &page.text)?;
+        staged.write(&format!("share/man/man3/{}", page.file), page.text.as_bytes())?;
     }
     for (shell, path) in [
         (Shell::Bash, "share/bash-completion/completions/weft"),
         (Shell::Zsh, "share/zsh/site-functions/_weft"),
         (Shell::Fish, "share/fish/vendor_completions.d/weft.fish"),
     ] {
-        write(&below(path), &manual::completion(shell))?;
+        staged.write(path, manual::completion(shell).as_bytes())?;
     }
-    show_line!("{}", below("bin/weft").display());
+    staged.place()?;
+    show_line!("{}", prefix.join("bin/weft").display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -64,35 +70,55 @@ fn package(prefix: &Path) -> String {
     )
 }
 
-/// Copies a file. Programs that run from the former one keep it.
-fn copy(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
-    if from == to {
-        return Ok(());
+/// Files beside their places, which they take all together. Those that do not are removed.
+struct Staged<'a> {
+    prefix: &'a Path,
+    files: Vec<(TempPath, PathBuf)>,
+}
+
+impl<'a> Staged<'a> {
+    fn below(prefix: &'a Path) -> Self {
+        Self { prefix, files: Vec::new() }
     }
-    make_room(to)?;
-    fs::copy(from, to).with_context(|| cannot("written", to))?;
-    fs::set_permissions(to, fs::Permissions::from_mode(mode))?;
-    Ok(())
-}
 
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    make_room(path)?;
-    fs::write(path, text).with_context(|| cannot("written", path))
-}
+    /// Makes a file beside the place `path`, by `make`.
+    fn stage(
+        &mut self,
+        path: &str,
+        make: impl FnMut(&Path) -> std::io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let place = self.prefix.join(path);
+        ensure!(!place.is_dir(), "{} is a directory; remove it", place.display());
+        let parent = place.parent().context("a file is in a directory")?;
+        fs::create_dir_all(parent).with_context(|| cannot("made", parent))?;
+        let made = tempfile::Builder::new().prefix(".weft-").make_in(parent, make);
+        let made = made.with_context(|| cannot("written", &place))?;
+        self.files.push((made.into_temp_path(), place));
+        Ok(())
+    }
 
-fn link(path: &PathBuf) -> anyhow::Result<()> {
-    make_room(path)?;
-    symlink("weft", path).with_context(|| cannot("made", path))
-}
+    /// Copies a file. Programs that run from the former one keep it.
+    fn copy(&mut self, from: &Path, path: &str, mode: u32) -> anyhow::Result<()> {
+        self.stage(path, |made| {
+            fs::copy(from, made)?;
+            fs::set_permissions(made, fs::Permissions::from_mode(mode))
+        })
+    }
 
-/// Makes the directory of a file, and removes a former file.
-fn make_room(path: &Path) -> anyhow::Result<()> {
-    let parent = path.parent().context("a file is in a directory")?;
-    fs::create_dir_all(parent).with_context(|| cannot("made", parent))?;
-    match fs::remove_file(path) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).with_context(|| cannot("replaced", path)),
+    fn write(&mut self, path: &str, bytes: &[u8]) -> anyhow::Result<()> {
+        self.stage(path, |made| fs::write(made, bytes))
+    }
+
+    fn link(&mut self, to: &str, path: &str) -> anyhow::Result<()> {
+        self.stage(path, |made| symlink(to, made))
+    }
+
+    /// Gives each file its place, where it replaces a former one.
+    fn place(self) -> anyhow::Result<()> {
+        for (made, place) in self.files {
+            made.persist(&place).with_context(|| cannot("replaced", &place))?;
+        }
+        Ok(())
     }
 }
 
@@ -112,12 +138,22 @@ mod tests {
     }
 
     #[test]
-    fn a_former_file_is_replaced() {
+    fn all_files_take_their_places_or_none_does() {
         let root = tempfile::tempdir().expect("a directory");
-        let path = root.path().join("a/oshrun");
-        write(&path, "old").expect("written");
-        link(&path).expect("made");
-        link(&path).expect("made again");
-        assert_eq!(fs::read_link(&path).expect("a link"), Path::new("weft"));
+        let (file, link) = (root.path().join("a/file"), root.path().join("a/link"));
+        for text in ["old", "new"] {
+            let mut staged = Staged::below(root.path());
+            staged.write("a/file", text.as_bytes()).expect("written");
+            staged.link("file", "a/link").expect("made");
+            staged.place().expect("it is ours");
+            assert_eq!(fs::read_to_string(&file).expect("there"), text);
+            assert_eq!(fs::read_link(&link).expect("a link"), Path::new("file"));
+        }
+        let mut staged = Staged::below(root.path());
+        staged.write("a/file", b"newer").expect("written");
+        staged.copy(Path::new("/nonexistent"), "a/other", 0o644).expect_err("nothing to copy");
+        drop(staged);
+        assert_eq!(fs::read_to_string(&file).expect("there"), "new");
+        assert_eq!(fs::read_dir(root.path().join("a")).expect("there").count(), 2);
     }
 }

@@ -161,7 +161,6 @@ impl DeviceSpec {
             interface.set_mac(mac.0)?;
             interface.set_mtu(self.mtu)?;
             interface.set_queue(QUEUE_PACKETS)?;
-            tap.set_persistent(self.stays)?;
             // The limit must be set before the interface is up: else the kernel makes room for 256
             // queues.
             let limit = self.limit(&interface, how.is_paced);
@@ -307,6 +306,11 @@ impl Devices {
             }
             places.push(place);
             devices.push(device);
+        }
+        // Now that nothing else can fail, so that devices of a daemon that could not start go.
+        for queue in shares.iter().flatten() {
+            let spec = specs.iter().find(|spec| spec.node == queue.node());
+            queue.set_persistent(spec.is_some_and(|spec| spec.stays))?;
         }
         let loops = shares.into_iter().map(|share| Loop::start(share, how.coalesce));
         let loops = loops.collect::<anyhow::Result<Vec<_>>>()?;

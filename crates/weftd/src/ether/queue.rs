@@ -173,6 +173,11 @@ impl<E: HostEndpoint> Queue<E> {
         self.is_gone = true;
     }
 
+    /// Whether the interface stays when the daemon ends.
+    pub fn set_persistent(&self, stays: bool) -> anyhow::Result<()> {
+        Ok(self.tap.set_persistent(stays)?)
+    }
+
     /// Whether the interface is gone, so that no more packets come from it.
     pub const fn is_gone(&self) -> bool {
         self.is_gone

@@ -179,6 +179,15 @@ fn read_file(path: &Path) -> anyhow::Result<FabricFile> {
         file.nodes.iter().all(|node| is_name(&node.name)),
         "{shown} has a node whose name is empty, longer than 64 bytes, or not printable"
     );
+    for (number, node) in file.nodes.iter().enumerate() {
+        let mut before = file.nodes[..number].iter();
+        ensure!(
+            before.all(|other| other.name != node.name && other.address != node.address),
+            "{shown} has two nodes with the name {:?} or the address {}; correct one of them",
+            node.name,
+            node.address
+        );
+    }
     Ok(file)
 }
 
@@ -256,6 +265,8 @@ mod tests {
         assert_eq!(read.seeds, ["10.9.0.1:7700".parse().expect("an address")]);
         std::fs::write(&path, text.replace("\"b\"", "\"c\"")).expect("written");
         assert!(given.error().contains("no node \"b\""), "{}", given.error());
+        std::fs::write(&path, text.replace("\"b\"", "\"a\"")).expect("written");
+        assert!(given.error().contains("two nodes with the name \"a\""), "{}", given.error());
         std::fs::write(&path, "name = 3").expect("written");
         assert!(given.error().contains("does not describe a fabric"), "{}", given.error());
     }
