@@ -27,11 +27,12 @@
 //! | `own`, `provider_files` | descriptors of these and of libfabric, which stay open |
 //! | `signals`, `cancel`, `deferral` | handlers and cancellations that end or wait for a call |
 //! | `process`, `stats`, `log`, `guard`, `characters`, `sys`, `real` | the ground |
+//! | `own_calls` | system calls of the standard library and of the crates below |
 //!
 //! # Rules
 //! - Nothing here may panic on what a program or a peer does, block without end, or leave errno
 //!   changed on success where C promises otherwise.
-//! - Own system calls are made raw, never through a symbol that is hooked.
+//! - Own system calls are made raw, never through a symbol that this or another library hooks.
 #![allow(clippy::disallowed_methods, reason = "layer 4 owns sockets and clocks")]
 #![allow(private_interfaces, reason = "a cdylib has no Rust interface")]
 
@@ -56,6 +57,7 @@ mod lanes;
 mod log;
 mod other_end;
 mod own;
+mod own_calls;
 mod poll;
 mod process;
 mod provider_files;

@@ -107,6 +107,19 @@ pub fn c_result(result: isize) -> isize {
     result
 }
 
+/// Makes a system call and returns as C does: -1 with errno set on failure. Used for the program's
+/// calls as long as the next library's function is not known.
+macro_rules! kernel {
+    ($number:ident $(, $argument:expr)*) => {{
+        let given: &[usize] = &[$($crate::sys::Word::word($argument)),*];
+        let mut arguments = [0usize; 6];
+        arguments[..given.len()].copy_from_slice(given);
+        // SAFETY: the arguments of whoever called the function of this name, passed on unchanged.
+        $crate::sys::c_result(unsafe { $crate::sys::raw(libc::$number, arguments) })
+    }};
+}
+pub(crate) use kernel;
+
 /// Sets errno.
 pub fn set_errno(errno: c_int) {
     // SAFETY: the location is the calling thread's own.

@@ -11,8 +11,7 @@ use super::{descriptors, filters, programs, readiness, sockets, splice, streams,
 use crate::real::real;
 use crate::{process, sys};
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn syscall(
+pub(super) unsafe extern "C-unwind" fn syscall(
     number: c_long,
     first: usize,
     second: usize,

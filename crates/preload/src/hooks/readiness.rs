@@ -67,7 +67,6 @@ unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
     unsafe { std::slice::from_raw_parts_mut(fds, usize::try_from(count).unwrap_or(0)) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn poll(
     fds: *mut pollfd,
     count: nfds_t,
@@ -85,7 +84,6 @@ pub(super) unsafe extern "C-unwind" fn poll(
         else as_int(kernel!(SYS_poll, fds, count, timeout)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn __poll_chk(
     fds: *mut pollfd,
     count: nfds_t,
@@ -96,7 +94,6 @@ pub(super) unsafe extern "C-unwind" fn __poll_chk(
     unsafe { poll(fds, count, timeout) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
     count: nfds_t,
@@ -117,7 +114,6 @@ pub(super) unsafe extern "C-unwind" fn ppoll(
         else as_int(kernel!(SYS_ppoll, fds, count, time, mask, MASK_BYTES)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn __ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
@@ -162,7 +158,6 @@ unsafe fn select_ours(
     Some(unsafe { selection.store(reads, writes, exceptions) })
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn select(
     count: c_int,
     reads: *mut fd_set,
@@ -198,7 +193,6 @@ pub(super) unsafe extern "C-unwind" fn select(
         else as_int(kernel!(SYS_select, count, reads, writes, exceptions, time)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn pselect(
     count: c_int,
     reads: *mut fd_set,
@@ -223,7 +217,6 @@ pub(super) unsafe extern "C-unwind" fn pselect(
             with_size.as_ptr())))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn epoll_ctl(
     epfd: c_int,
     operation: c_int,
@@ -292,7 +285,6 @@ fn concerns(epfd: c_int, events: *mut epoll_event, count: c_int) -> bool {
     count > 0 && !events.is_null() && epoll::is_ours(epfd)
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn epoll_wait(
     epfd: c_int,
     events: *mut epoll_event,
@@ -309,7 +301,6 @@ pub(super) unsafe extern "C-unwind" fn epoll_wait(
         else as_int(kernel!(SYS_epoll_pwait, epfd, events, count, timeout, 0, MASK_BYTES)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn epoll_pwait(
     epfd: c_int,
     events: *mut epoll_event,
@@ -327,7 +318,6 @@ pub(super) unsafe extern "C-unwind" fn epoll_pwait(
         else as_int(kernel!(SYS_epoll_pwait, epfd, events, count, timeout, mask, MASK_BYTES)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn epoll_pwait2(
     epfd: c_int,
     events: *mut epoll_event,

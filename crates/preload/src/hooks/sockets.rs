@@ -31,7 +31,6 @@ fn is_tcp(fd: c_int) -> bool {
         && sockopt::socket_type(socket) == Ok(SocketType::STREAM)
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let result = real!(listen as fn(c_int, c_int) -> c_int, (fd, backlog),
         else as_int(kernel!(SYS_listen, fd, backlog)));
@@ -82,7 +81,6 @@ fn accepted(listener: c_int, fd: c_int, nonblocking: bool) {
     sys::set_errno(errno);
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn accept(
     fd: c_int,
     address: *mut sockaddr,
@@ -100,7 +98,6 @@ pub(super) unsafe extern "C-unwind" fn accept(
     new
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn accept4(
     fd: c_int,
     address: *mut sockaddr,
@@ -131,7 +128,6 @@ unsafe fn bytes_of<'a>(address: *const sockaddr, length: socklen_t) -> &'a [u8] 
     unsafe { std::slice::from_raw_parts(address.cast(), length) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn connect(
     fd: c_int,
     address: *const sockaddr,
@@ -182,7 +178,6 @@ pub(super) fn track_unconnected(fd: c_int) {
     sys::set_errno(errno);
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(connection) = find(fd) {
         connection.stay_at_its_end(fd);
@@ -226,7 +221,6 @@ fn shut(connection: Connection, fd: c_int, how: c_int) -> bool {
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn socket(
     domain: c_int,
     kind: c_int,
@@ -273,7 +267,6 @@ fn makes_tcp(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) -> bool {
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn getpeername(
     fd: c_int,
     address: *mut sockaddr,
@@ -289,7 +282,6 @@ pub(super) unsafe extern "C-unwind" fn getpeername(
         else as_int(kernel!(SYS_getpeername, fd, address, length)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn setsockopt(
     fd: c_int,
     level: c_int,
@@ -345,7 +337,6 @@ pub(super) unsafe extern "C-unwind" fn setsockopt(
     result
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn getsockopt(
     fd: c_int,
     level: c_int,
@@ -380,7 +371,6 @@ pub(super) unsafe extern "C-unwind" fn getsockopt(
     result
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn ioctl(
     fd: c_int,
     request: c_ulong,

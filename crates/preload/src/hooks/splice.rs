@@ -22,7 +22,6 @@ use crate::{cancel, waits};
 /// A pipe that poll calls writable has room for this many bytes.
 const PIPE_BYTES: usize = 4096;
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn splice(
     input: c_int,
     input_offset: *mut off_t,

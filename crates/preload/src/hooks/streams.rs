@@ -38,7 +38,6 @@ fn discard(connection: Connection, fd: c_int, length: usize, how: How) -> Result
     connection.receive(fd, &mut [&mut waste], how)
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn read(
     fd: c_int,
     buffer: *mut c_void,
@@ -54,7 +53,6 @@ pub(super) unsafe extern "C-unwind" fn read(
         else kernel!(SYS_read, fd, buffer, length))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn __read_chk(
     fd: c_int,
     buffer: *mut c_void,
@@ -74,7 +72,6 @@ fn check_room(length: size_t, room: size_t) {
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn write(
     fd: c_int,
     buffer: *const c_void,
@@ -90,7 +87,6 @@ pub(super) unsafe extern "C-unwind" fn write(
         else kernel!(SYS_write, fd, buffer, length))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
     buffer: *mut c_void,
@@ -121,7 +117,6 @@ pub(super) unsafe extern "C-unwind" fn recvfrom(
         else kernel!(SYS_recvfrom, fd, buffer, length, flags, address, address_length))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn recv(
     fd: c_int,
     buffer: *mut c_void,
@@ -137,7 +132,6 @@ pub(super) unsafe extern "C-unwind" fn recv(
         else kernel!(SYS_recvfrom, fd, buffer, length, flags, 0, 0))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn __recv_chk(
     fd: c_int,
     buffer: *mut c_void,
@@ -150,7 +144,6 @@ pub(super) unsafe extern "C-unwind" fn __recv_chk(
     unsafe { recv(fd, buffer, length, flags) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn __recvfrom_chk(
     fd: c_int,
     buffer: *mut c_void,
@@ -174,7 +167,6 @@ fn how_to_send(connection: Connection, fd: c_int, flags: c_int) -> Option<How> {
     if urgent || completes { None } else { how(flags & !libc::MSG_OOB) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn send(
     fd: c_int,
     buffer: *const c_void,
@@ -203,7 +195,6 @@ fn stay_before_fastopen(fd: c_int, flags: c_int) {
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn sendto(
     fd: c_int,
     buffer: *const c_void,
@@ -224,7 +215,6 @@ pub(super) unsafe extern "C-unwind" fn sendto(
         else kernel!(SYS_sendto, fd, buffer, length, flags, address, address_length))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn recvmsg(
     fd: c_int,
     message: *mut msghdr,
@@ -248,7 +238,6 @@ pub(super) unsafe extern "C-unwind" fn recvmsg(
         else kernel!(SYS_recvmsg, fd, message, flags))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn sendmsg(
     fd: c_int,
     message: *const msghdr,
@@ -404,7 +393,6 @@ impl TimeLimit {
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
@@ -421,7 +409,6 @@ pub(super) unsafe extern "C-unwind" fn recvmmsg(
         else as_int(kernel!(SYS_recvmmsg, fd, messages, count, flags, timeout)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn sendmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
@@ -445,7 +432,6 @@ pub(super) unsafe extern "C-unwind" fn sendmmsg(
         else as_int(kernel!(SYS_sendmmsg, fd, messages, count, flags)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn sendfile(
     out: c_int,
     input: c_int,
@@ -461,7 +447,6 @@ pub(super) unsafe extern "C-unwind" fn sendfile(
         (out, input, offset, count), else kernel!(SYS_sendfile, out, input, offset, count))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn sendfile64(
     out: c_int,
     input: c_int,
