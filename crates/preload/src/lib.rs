@@ -12,6 +12,7 @@
 //! | `hooks` | the C functions that programs call; the process's start, forks and end |
 //! | `handover`, `stdio`, `sandbox` | what survives exec; standard streams; filtered processes |
 //! | `poll`, `transfer` | waiting for several connections; reading and writing, blocking or not |
+//! | `counts` | bytes of lanes in the kernel's counts |
 //! | `connection`, `ending` | which descriptors lead to a connection, and how it ends |
 //! | `decision`, `reserve` | when a connection gets a lane; lanes kept for the next one |
 //! | `route` | directions that go back to TCP |
@@ -43,6 +44,7 @@ mod carrier;
 mod characters;
 mod connection;
 mod control;
+mod counts;
 mod decision;
 mod deferral;
 mod direction;

@@ -283,6 +283,9 @@ pub fn is_at_mark(fd: RawFd) -> bool {
 /// The request number, from linux/sockios.h.
 pub const SIOCATMARK: libc::c_ulong = 0x8905;
 
+/// As `TIOCOUTQ`, without the bytes that were sent; from linux/sockios.h.
+pub const SIOCOUTQNSD: libc::c_ulong = 0x894B;
+
 /// The value of a socket option that is an int.
 pub fn socket_option(fd: RawFd, level: c_int, option: c_int) -> Option<c_int> {
     let mut value: c_int = 0;

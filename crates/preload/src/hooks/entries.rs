@@ -6,8 +6,8 @@
 //! libraries (`crate::own_calls`).
 
 use super::{
-    aliases, descriptors, filters, formatted, programs, raw, readiness, shell, signals, sockets,
-    spawn, splice, streams, vectors,
+    aliases, descriptors, filters, formatted, options, programs, raw, readiness, shell, signals,
+    sockets, spawn, splice, streams, vectors,
 };
 
 macro_rules! entries {
@@ -30,6 +30,7 @@ entries! {
         epoll_create1 pipe pipe2 socketpair _exit _Exit;
     filters: prctl;
     formatted: vdprintf __vdprintf_chk;
+    options: setsockopt getsockopt;
     programs: execve execv execvpe execvp fexecve execveat fork _Fork clone;
     raw: syscall;
     readiness: poll __poll_chk ppoll __ppoll_chk select pselect epoll_ctl epoll_wait epoll_pwait
@@ -37,7 +38,7 @@ entries! {
     shell: system popen pclose;
     signals: sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset
         siginterrupt pthread_cancel;
-    sockets: listen accept accept4 connect shutdown socket getpeername setsockopt getsockopt ioctl;
+    sockets: listen accept accept4 connect shutdown socket getpeername ioctl;
     spawn: posix_spawn_file_actions_init posix_spawn_file_actions_destroy
         posix_spawn_file_actions_adddup2 posix_spawn posix_spawnp;
     splice: splice;

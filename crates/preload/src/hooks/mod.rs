@@ -5,6 +5,7 @@
 //! C library may unwind through every hook ("C-unwind"), as it does to end cancelled threads.
 
 mod aliases;
+mod ancillary;
 mod descriptors;
 mod entries;
 mod filters;
@@ -12,6 +13,7 @@ mod formatted;
 mod lifecycle;
 mod listed;
 mod memory;
+mod options;
 mod programs;
 mod raw;
 mod readiness;
@@ -21,6 +23,7 @@ mod sockets;
 mod spawn;
 mod splice;
 mod streams;
+mod times;
 mod variadic;
 mod vectors;
 

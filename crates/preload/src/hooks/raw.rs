@@ -5,9 +5,11 @@
 //! reads by hooked calls would wait on the kernel's socket for data that come on a lane. Many
 //! containers forbid io_uring, so programs know how to go on with epoll.
 
-use libc::{c_int, c_long, c_uint, c_ulong, off_t, size_t, socklen_t};
+use libc::{c_int, c_long, c_uint, c_ulong, off_t, sigset_t, size_t, socklen_t};
 
-use super::{descriptors, filters, programs, readiness, sockets, splice, streams, vectors};
+use super::{
+    descriptors, filters, options, programs, readiness, sockets, splice, streams, vectors,
+};
 use crate::real::real;
 use crate::{process, sys};
 
@@ -157,8 +159,8 @@ unsafe fn hooked(number: c_long, words: [usize; 6]) -> Option<c_long> {
         libc::SYS_listen => call!(words, sockets::listen(0, 1)),
         libc::SYS_shutdown => call!(words, sockets::shutdown(0, 1)),
         libc::SYS_getpeername => call!(words, sockets::getpeername(0, 1, 2)),
-        libc::SYS_setsockopt => call!(words, sockets::setsockopt(0, 1, 2, 3, 4)),
-        libc::SYS_getsockopt => call!(words, sockets::getsockopt(0, 1, 2, 3, 4)),
+        libc::SYS_setsockopt => call!(words, options::setsockopt(0, 1, 2, 3, 4)),
+        libc::SYS_getsockopt => call!(words, options::getsockopt(0, 1, 2, 3, 4)),
         libc::SYS_ioctl => call!(words, sockets::ioctl(0, 1, 2)),
         libc::SYS_close => call!(words, descriptors::close(0)),
         libc::SYS_close_range => call!(words, descriptors::close_range(0, 1, 2)),
@@ -169,6 +171,23 @@ unsafe fn hooked(number: c_long, words: [usize; 6]) -> Option<c_long> {
         libc::SYS_poll => call!(words, readiness::poll(0, 1, 2)),
         libc::SYS_ppoll => call!(words, readiness::ppoll(0, 1, 2, 3)),
         libc::SYS_select => call!(words, readiness::select(0, 1, 2, 3, 4)),
+        libc::SYS_pselect6 => {
+            let given: *const *const sigset_t = FromWord::from_word(words[5]);
+            // SAFETY: the program's promise: null, or a mask and its size.
+            let mask = if given.is_null() { std::ptr::null() } else { unsafe { given.read() } };
+            // SAFETY: as above.
+            let result = unsafe {
+                readiness::pselect(
+                    FromWord::from_word(words[0]),
+                    FromWord::from_word(words[1]),
+                    FromWord::from_word(words[2]),
+                    FromWord::from_word(words[3]),
+                    FromWord::from_word(words[4]),
+                    mask,
+                )
+            };
+            Some(c_long::from(result))
+        }
         libc::SYS_prctl => call!(words, filters::prctl(0, 1, 2, 3, 4)),
         libc::SYS_seccomp => {
             filters::before_filter();

@@ -3,15 +3,17 @@
 use libc::{c_int, c_void, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
+use super::ancillary::tell;
 use super::memory::{check, source, target};
+use super::times::limit;
 use super::vectors::{receive_vector, send_vector};
 use super::{as_int, kernel, returned};
 use crate::arena::{Connection, flag};
 use crate::cancel;
 use crate::connection::find;
 use crate::real::real;
-use crate::sys;
 use crate::transfer::How;
+use crate::{sys, waits};
 
 /// The [`How`] of a call with `flags`; `None` when a flag needs the kernel.
 fn how(flags: c_int) -> Option<How> {
@@ -32,10 +34,49 @@ fn how(flags: c_int) -> Option<How> {
     })
 }
 
-/// Takes up to `length` bytes and drops them, as MSG_TRUNC does on TCP.
+/// Takes up to `length` bytes and drops them, as MSG_TRUNC does on TCP. With MSG_PEEK they stay.
+#[cold]
 fn discard(connection: Connection, fd: c_int, length: usize, how: How) -> Result<usize, Errno> {
-    let mut waste = vec![0u8; length.min(1 << 16)];
-    connection.receive(fd, &mut [&mut waste], how)
+    /// The bytes that are dropped at a time.
+    const PART_BYTES: usize = 1 << 16;
+    if how.peek {
+        return count_ahead(connection, fd, length, how);
+    }
+    let mut waste = vec![0u8; length.min(PART_BYTES)];
+    let mut total = 0;
+    loop {
+        let wanted = waste.len().min(length - total);
+        let dont_wait = how.dont_wait || total > 0 && !how.wait_all;
+        match connection.receive(fd, &mut [&mut waste[..wanted]], How { dont_wait, ..how }) {
+            Ok(taken) => {
+                total += taken;
+                // A short part says that there are no more bytes.
+                if taken < wanted || total == length {
+                    return Ok(total);
+                }
+            }
+            // The thread ends in its hook.
+            Err(Errno::CANCELED) => return Err(Errno::CANCELED),
+            Err(_) if total > 0 => return Ok(total),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// How many of `length` bytes are there, for MSG_TRUNC with MSG_PEEK.
+fn count_ahead(connection: Connection, fd: c_int, length: usize, how: How) -> Result<usize, Errno> {
+    /// More than any socket's buffer holds.
+    const MOST: usize = 64 << 20;
+    let mut seen = vec![0u8; if how.wait_all { length.min(MOST) } else { length.min(1) }];
+    let first = connection.receive(fd, &mut [&mut seen[..]], how)?;
+    if how.wait_all || first == 0 {
+        return Ok(first);
+    }
+    let there = connection
+        .unread(fd)
+        .or_else(|| rustix::io::ioctl_fionread(sys::borrow(fd)).ok())
+        .map_or(first, |there| usize::try_from(there).unwrap_or(usize::MAX));
+    Ok(there.max(first).min(length))
 }
 
 pub(super) unsafe extern "C-unwind" fn read(
@@ -227,12 +268,14 @@ pub(super) unsafe extern "C-unwind" fn recvmsg(
     {
         // SAFETY: the program's message, which recvmsg(2) would read and write.
         let header = unsafe { &mut *message };
-        header.msg_namelen = 0;
-        header.msg_controllen = 0;
-        header.msg_flags = 0;
         let (parts, count) = (header.msg_iov, header.msg_iovlen);
         // SAFETY: the program's promise to recvmsg(2).
-        return returned(unsafe { receive_vector(connection, fd, parts, count, how) });
+        let received = unsafe { receive_vector(connection, fd, parts, count, how) };
+        if received.is_ok() {
+            // SAFETY: as above.
+            unsafe { tell(connection, fd, header) };
+        }
+        return returned(received);
     }
     real!(recvmsg as fn(c_int, *mut msghdr, c_int) -> ssize_t, (fd, message, flags),
         else kernel!(SYS_recvmsg, fd, message, flags))
@@ -363,19 +406,9 @@ impl TimeLimit {
     /// # Safety
     /// `place` is null, or a time that can be changed while the value is used.
     unsafe fn begin(place: *mut libc::timespec) -> Result<Option<Self>, Errno> {
-        if place.is_null() {
-            return Ok(None);
-        }
-        check(place as usize, size_of::<libc::timespec>())?;
         // SAFETY: the caller's promise.
-        let time = unsafe { *place };
-        let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno::INVAL)?;
-        let nanoseconds = u64::try_from(time.tv_nsec).map_err(|_| Errno::INVAL)?;
-        if nanoseconds >= SECOND_NS {
-            return Err(Errno::INVAL);
-        }
-        let length_ns = seconds.saturating_mul(SECOND_NS).saturating_add(nanoseconds);
-        Ok(Some(Self { place, ends_ns: sys::now_ns().saturating_add(length_ns) }))
+        let ends_ns = waits::deadline(unsafe { limit(place) }?);
+        Ok(ends_ns.map(|ends_ns| Self { place, ends_ns }))
     }
 
     /// Stores the time that is left. True if that is nothing.
