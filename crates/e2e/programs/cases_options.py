@@ -16,6 +16,7 @@ from semantics import case, exactly, pattern, until_end
 
 TCP_ULP, TCP_INQ, SIOCOUTQNSD = 31, 36, 0x894B
 SO_PEEK_OFF, SO_MAX_PACING_RATE = 42, 47
+SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
 SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING = 29, 35, 37
 STAMPS = {SO_TIMESTAMP: 1, SO_TIMESTAMPNS: 1, SO_TIMESTAMPING: 1 << 3 | 1 << 4}
 
@@ -226,13 +227,36 @@ class stamps_are_told:
         t.sync()
 
 
-FILTER = struct.pack("HBBI", 0x06, 0, 0, 0xFFFFFFFF)
-
-
-def passes_all():
-    """A filter of one instruction, as `struct sock_fprog`, and what it points at."""
-    code = ctypes.create_string_buffer(FILTER)
+def that_returns(length):
+    """A filter of one instruction, as `struct sock_fprog`, and what it points at: of each segment
+    it lets `length` bytes pass."""
+    code = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, length))
     return struct.pack("HxxxxxxP", 1, ctypes.addressof(code)), code
+
+
+@case
+class dropped_by_a_filter:
+    def server(t):
+        c = t.accept()
+        t.sync()
+        c.sendall(b"abc")
+        t.sync()
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        program, kept = that_returns(0)
+        s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+        t.sync()
+        s.settimeout(0.3)
+        t.attempt("comes", s.recv, 10)
+        t.sync()
+        s.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
+        s.settimeout(8)
+        # The kernel of the other side sends it again.
+        t.say(exactly(s, 3))
+        del kept
+        t.sync()
 
 
 @case
@@ -247,10 +271,10 @@ class options_about_the_wire:
 
     def client(t):
         s = t.connect()
-        program, kept = passes_all()
+        program, kept = that_returns(0xFFFFFFFF)
         for level, option, value in [
             (socket.SOL_SOCKET, SO_MAX_PACING_RATE, 100_000_000),
-            (socket.SOL_SOCKET, 26, program),
+            (socket.SOL_SOCKET, SO_ATTACH_FILTER, program),
             (socket.IPPROTO_TCP, TCP_ULP, b"no_such_protocol"),
             (socket.IPPROTO_TCP, TCP_ULP, b"tls"),
         ]:
@@ -265,6 +289,44 @@ class options_about_the_wire:
             t.say(s.recv(4, socket.MSG_PEEK))
         t.say(exactly(s, 1000) == pattern(1000))
         del kept
+        t.sync()
+
+
+BPF, MAP_CREATE, MAP_UPDATE, PROG_LOAD, PROG_ATTACH = 321, 0, 2, 5, 8
+SOCKMAP, SK_SKB, STREAM_VERDICT = 15, 14, 5
+
+
+def bpf(command, form, *values):
+    attributes = ctypes.create_string_buffer(struct.pack(form, *values), 128)
+    return LIBC.syscall(BPF, command, attributes, 128)
+
+
+@case
+class dropped_by_a_map_of_sockets:
+    """A program in the kernel drops all that comes. Without the rights nothing is dropped."""
+
+    def server(t):
+        c = t.accept()
+        t.sync()
+        c.sendall(b"abc")
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        sockets = bpf(MAP_CREATE, "IIII", SOCKMAP, 4, 4, 1)
+        # r0 = SK_DROP; exit
+        code = ctypes.create_string_buffer(struct.pack("BBhiBBhi", 0xB7, 0, 0, 0, 0x95, 0, 0, 0))
+        licence = ctypes.create_string_buffer(b"GPL")
+        places = ctypes.addressof(code), ctypes.addressof(licence)
+        verdict = bpf(PROG_LOAD, "IIQQ", SK_SKB, 2, *places)
+        attached = bpf(PROG_ATTACH, "IIII", sockets, verdict, STREAM_VERDICT, 0)
+        t.say(sockets > 0, verdict > 0, attached)
+        key, value = (ctypes.create_string_buffer(struct.pack("I", n)) for n in (0, s.fileno()))
+        places = ctypes.addressof(key), ctypes.addressof(value), 0
+        t.say(bpf(MAP_UPDATE, "IxxxxQQQ", sockets, *places))
+        t.sync()
+        s.settimeout(0.3)
+        t.attempt("comes", s.recv, 10)
         t.sync()
 
 

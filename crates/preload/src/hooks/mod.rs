@@ -19,6 +19,7 @@ mod raw;
 mod readiness;
 mod shell;
 mod signals;
+mod socket_maps;
 mod sockets;
 mod spawn;
 mod splice;

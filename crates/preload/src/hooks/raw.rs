@@ -7,8 +7,10 @@
 
 use libc::{c_int, c_long, c_uint, c_ulong, off_t, sigset_t, size_t, socklen_t};
 
+use super::times::refused;
 use super::{
-    descriptors, filters, options, programs, readiness, sockets, splice, streams, vectors,
+    descriptors, filters, options, programs, readiness, socket_maps, sockets, splice, streams,
+    vectors,
 };
 use crate::real::real;
 use crate::{process, sys};
@@ -25,7 +27,7 @@ pub(super) unsafe extern "C-unwind" fn syscall(
     let arguments = [first, second, third, fourth, fifth, sixth];
     if process::ready() {
         if number == libc::SYS_io_uring_setup {
-            return refused();
+            return refuse_io_uring();
         }
         // SAFETY: the program's promise to the call of this number.
         if let Some(result) = unsafe { hooked(number, arguments) } {
@@ -75,7 +77,7 @@ fn by_number(number: c_long, arguments: [usize; 6]) -> c_long {
 }
 
 #[cold]
-fn refused() -> c_long {
+fn refuse_io_uring() -> c_long {
     crate::log::debug!("io_uring is refused, so that the program polls by other calls");
     sys::set_errno(libc::ENOSYS);
     -1
@@ -189,6 +191,12 @@ unsafe fn hooked(number: c_long, words: [usize; 6]) -> Option<c_long> {
             Some(c_long::from(result))
         }
         libc::SYS_prctl => call!(words, filters::prctl(0, 1, 2, 3, 4)),
+        libc::SYS_bpf => {
+            // SAFETY: the program's promise to bpf(2).
+            let allowed =
+                unsafe { socket_maps::before(words[0], FromWord::from_word(words[1]), words[2]) };
+            allowed.err().map(|errno| c_long::from(refused(errno)))
+        }
         libc::SYS_seccomp => {
             filters::before_filter();
             None

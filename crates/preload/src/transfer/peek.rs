@@ -10,7 +10,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::net::sockopt::Timeout;
-use weft_fabric::Lane;
+use weft_fabric::{Carry, Lane};
 use weft_socket::{Origin, ReadError};
 
 use super::{Attempt, How, time_left};
@@ -21,6 +21,8 @@ use crate::{sys, waits};
 
 /// The pauses between the looks of a peek that waits for more: the first, and the longest.
 const PAUSES_NS: (u64, u64) = (500_000, 32_000_000);
+/// How long a peek waits for more than a lane over an endpoint may hold, in nanoseconds.
+const STUCK_NS: u64 = 1_000_000_000;
 
 impl Connection {
     /// Peeks until all of `targets` are full, or the bytes end (MSG_PEEK with MSG_WAITALL).
@@ -35,6 +37,7 @@ impl Connection {
         let once = How { wait_all: false, ..how };
         let watch = Watch::new();
         let (mut deadline, mut pause) = (None, PAUSES_NS.0);
+        let mut last = (0, sys::now_ns());
         loop {
             // Asked before the look, which shows all that came before the end.
             let ends = self.is_at_its_end(fd);
@@ -42,8 +45,12 @@ impl Connection {
             if seen >= wanted || seen == 0 || ends || !self.blocks(how) {
                 return Ok(seen);
             }
+            if seen > last.0 {
+                last = (seen, sys::now_ns());
+            }
             let limit = time_left(fd, Timeout::Recv, &mut deadline);
-            if watch.saw_interruption() || limit == Some(0) {
+            let stuck = || sys::now_ns() - last.1 > STUCK_NS && self.is_beyond_sight(fd, seen);
+            if watch.saw_interruption() || limit == Some(0) || stuck() {
                 return Ok(seen);
             }
             // Readiness tells of the first byte alone, so that this wait is cut into pauses.
@@ -56,6 +63,14 @@ impl Connection {
             }
             pause = PAUSES_NS.1.min(pause * 2);
         }
+    }
+
+    /// True if more than the `seen` bytes may lie where no look gets: behind a lane over an
+    /// endpoint that is rather full.
+    fn is_beyond_sight(&self, fd: RawFd, seen: usize) -> bool {
+        self.receiving_on_lane(fd).is_some_and(|receiving| {
+            receiving.lane.is_far() && seen as u64 >= receiving.lane.sink_bytes() / 2
+        })
     }
 
     /// Peeks at the head of the lane, and at TCP behind it.
