@@ -344,7 +344,10 @@ class counts_of_a_connection:
 def counted(t, connection, sent, received):
     def counts():
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-        return [struct.unpack_from("Q", info, place)[0] for place in (120, 128, 200)]
+        acked, received, sent, again = (
+            struct.unpack_from("Q", info, place)[0] for place in (120, 128, 200, 208)
+        )
+        return [acked, received, sent - again]
 
     def grew():
         return [now - then for then, now in zip(before, counts())]
