@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
 /// A program and the Debian package that contains it.
-const PROGRAMS: [(&str, &str); 22] = [
+const PROGRAMS: [(&str, &str); 23] = [
     ("python3", "python3"),
     ("curl", "curl"),
     ("redis-server", "redis-server"),
@@ -24,6 +24,7 @@ const PROGRAMS: [(&str, &str); 22] = [
     ("pgbench", "postgresql"),
     ("etcd", "etcd-server"),
     ("openssl", "openssl"),
+    ("fakeroot-tcp", "fakeroot"),
     // Its package brings the library, too.
     ("fi_info", "libfabric-bin"),
     // MPICH's launcher and library, for jobs of other programs.

@@ -59,6 +59,8 @@ pub mod flag {
     pub const INVITED: u32 = 32768;
     /// The connection asked the daemon for a lane that pays only if it is kept.
     pub const PRIMES: u32 = 65536;
+    /// TCP_INQ: `recvmsg` tells how many bytes are left to read.
+    pub const TELLS_UNREAD: u32 = 1 << 17;
 }
 
 /// The state of a connection that all processes of its end share. Zeroed memory is a free place.

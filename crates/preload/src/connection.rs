@@ -83,24 +83,27 @@ impl Connection {
     }
 }
 
-/// True when a socket of this process or its ancestors had SO_RCVLOWAT above 1. New connections,
-/// which may inherit it from their listener, are then asked for it.
-static LOW_WATER: AtomicBool = AtomicBool::new(false);
-
-fn low_water(fd: RawFd) -> i32 {
-    sys::socket_option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1)
+/// Options of sockets of this process or its ancestors that new connections may have from their
+/// listener, or since before they were connected. They are asked for those.
+pub struct Inherited {
+    /// SO_RCVLOWAT above 1. Only the kernel can wait for so many bytes.
+    pub low_water: AtomicBool,
+    /// TCP_INQ.
+    pub tells_unread: AtomicBool,
 }
 
-/// Notes that a socket has SO_RCVLOWAT above 1.
-pub fn has_low_water() {
-    LOW_WATER.store(true, Ordering::Relaxed);
+/// What new connections may have.
+pub static INHERITED: Inherited =
+    Inherited { low_water: AtomicBool::new(false), tells_unread: AtomicBool::new(false) };
+
+/// True if SO_RCVLOWAT of `fd` is above 1.
+pub fn has_low_water(fd: RawFd) -> bool {
+    sys::socket_option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1) > 1
 }
 
-/// Looks at the SO_RCVLOWAT of `fd`, which another program may have set.
-pub fn note_low_water(fd: RawFd) {
-    if low_water(fd) > 1 {
-        has_low_water();
-    }
+/// True if TCP_INQ of `fd` is on.
+pub fn tells_unread(fd: RawFd) -> bool {
+    sys::tcp_option(fd, libc::TCP_INQ).unwrap_or(false)
 }
 
 /// Tracks a new TCP connection behind `fd`. `address` is its place in [`crate::history`], or 0.
@@ -111,9 +114,11 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
     match arena::allocate(side, nonblocking, address) {
         Some(connection) => {
             drop_entry(table::set(fd, Entry::Connection(connection.place)));
-            // Set before connect, or by the listener. Only the kernel can wait for so many bytes.
-            if LOW_WATER.load(Ordering::Relaxed) && low_water(fd) > 1 {
+            if INHERITED.low_water.load(Ordering::Relaxed) && has_low_water(fd) {
                 connection.decline(TcpReason::RawUse);
+            }
+            if INHERITED.tells_unread.load(Ordering::Relaxed) && tells_unread(fd) {
+                connection.set(flag::TELLS_UNREAD, true);
             }
         }
         None => {
@@ -153,7 +158,7 @@ fn drop_entry(entry: Entry) {
             }
         }
         Entry::Epoll(number) => epoll::destroyed(number),
-        Entry::None | Entry::Unconnected { .. } | Entry::Listener | Entry::OtherListener => {}
+        Entry::None | Entry::Unconnected { .. } | Entry::Listener | Entry::LeftToKernel => {}
     }
 }
 
@@ -175,7 +180,7 @@ pub fn closing(fd: RawFd) {
             table::set(fd, Entry::None);
             control::withdraw(table::listener_token(fd));
         }
-        Entry::OtherListener | Entry::Unconnected { .. } => {
+        Entry::LeftToKernel | Entry::Unconnected { .. } => {
             table::set(fd, Entry::None);
         }
     }
@@ -202,7 +207,7 @@ pub fn copied(old: RawFd, new: RawFd) {
             epoll::retain(number);
             table::set(new, entry);
         }
-        Entry::Listener | Entry::OtherListener => {
+        Entry::Listener | Entry::LeftToKernel => {
             table::set(new, entry);
         }
         Entry::Unconnected { .. } => {

@@ -12,6 +12,7 @@
 //! | `hooks` | the C functions that programs call; the process's start, forks and end |
 //! | `handover`, `stdio`, `sandbox` | what survives exec; standard streams; filtered processes |
 //! | `poll`, `transfer` | waiting for several connections; reading and writing, blocking or not |
+//! | `counts` | bytes of lanes in the kernel's counts |
 //! | `connection`, `ending` | which descriptors lead to a connection, and how it ends |
 //! | `decision`, `reserve` | when a connection gets a lane; lanes kept for the next one |
 //! | `route` | directions that go back to TCP |
@@ -27,11 +28,12 @@
 //! | `own`, `provider_files` | descriptors of these and of libfabric, which stay open |
 //! | `signals`, `cancel`, `deferral` | handlers and cancellations that end or wait for a call |
 //! | `process`, `stats`, `log`, `guard`, `characters`, `sys`, `real` | the ground |
+//! | `own_calls` | system calls of the standard library and of the crates below |
 //!
 //! # Rules
 //! - Nothing here may panic on what a program or a peer does, block without end, or leave errno
 //!   changed on success where C promises otherwise.
-//! - Own system calls are made raw, never through a symbol that is hooked.
+//! - Own system calls are made raw, never through a symbol that this or another library hooks.
 #![allow(clippy::disallowed_methods, reason = "layer 4 owns sockets and clocks")]
 #![allow(private_interfaces, reason = "a cdylib has no Rust interface")]
 
@@ -42,6 +44,7 @@ mod carrier;
 mod characters;
 mod connection;
 mod control;
+mod counts;
 mod decision;
 mod deferral;
 mod direction;
@@ -56,6 +59,7 @@ mod lanes;
 mod log;
 mod other_end;
 mod own;
+mod own_calls;
 mod poll;
 mod process;
 mod provider_files;

@@ -37,8 +37,8 @@ fn is_there() -> bool {
 
 #[cold]
 fn close_one(fd: RawFd) -> Close {
-    // The library closes its own by the same call, and holds a lock then. A child of vfork closes
-    // its own copies.
+    // libfabric closes its own by the same call, while this library holds a lock. A child of vfork
+    // closes its own copies.
     if deferral::is_held() || !process::is_itself() {
         return Close::Goes;
     }

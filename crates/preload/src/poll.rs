@@ -18,7 +18,7 @@ use crate::carrier::Asleep;
 use crate::settling::Settling;
 use crate::signals::Watch;
 use crate::table::{self, Entry};
-use crate::waits::LOOK_AGAIN_MS;
+use crate::waits::{self, LOOK_AGAIN_NS, Limit};
 use crate::{carrier, connection, epoll, lanes, process, sys};
 
 /// After this many looks that find nothing, the kernel is asked.
@@ -34,8 +34,8 @@ thread_local! {
 const READS: c_short = POLLIN | POLLRDNORM;
 const WRITES: c_short = POLLOUT | POLLWRNORM;
 
-/// The kernel's wait: takes descriptors and a timeout in ms, and returns what the system call did.
-pub type KernelWait<'a> = dyn FnMut(&mut [pollfd], c_int) -> c_int + 'a;
+/// The kernel's wait: takes descriptors and a limit, and returns what the system call did.
+pub type KernelWait<'a> = dyn FnMut(&mut [pollfd], Limit) -> c_int + 'a;
 
 /// True when a descriptor is a connection that may be on the fabric. Epoll sets among them show the
 /// kernel their readiness.
@@ -45,14 +45,14 @@ pub fn concerns(fds: &[pollfd]) -> bool {
         match table::get(entry.fd) {
             Entry::Connection(_) => any |= connection::find(entry.fd).is_some(),
             Entry::Epoll(_) => epoll::watched(entry.fd, None),
-            Entry::None | Entry::Unconnected { .. } | Entry::Listener | Entry::OtherListener => {}
+            Entry::None | Entry::Unconnected { .. } | Entry::Listener | Entry::LeftToKernel => {}
         }
     }
     any
 }
 
-/// `poll` of a list with connections. `timeout` is in milliseconds, -1 without end.
-pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> c_int {
+/// `poll` of a list with connections.
+pub fn wait(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_int {
     lanes::look_after();
     for entry in fds.iter() {
         if let Some(connection) = connection::find(entry.fd) {
@@ -61,7 +61,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
     }
     // When all connections are on TCP, the kernel waits, as without weft.
     let on_fabric = fds.iter().any(|entry| laned(entry.fd).is_some());
-    let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
+    let deadline = waits::deadline(limit);
     let settings = process::settings();
     let mut adaptive_wait = AdaptiveWait::new(settings.spins, settings.yields).with(LEARNED.get());
     let watch = Watch::new();
@@ -71,12 +71,12 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
         // One call reports all ready descriptors, those of lanes and those that the kernel knows.
         let kernel_turn = unsure
             || match found {
-                0 => timeout == 0 || looks.is_multiple_of(LOOKS_A_TURN),
+                0 => limit == Some(0) || looks.is_multiple_of(LOOKS_A_TURN),
                 _ => has_others(fds),
             };
         if kernel_turn {
-            match ask_kernel(fds, 0, kernel) {
-                0 if timeout == 0 => return 0,
+            match ask_kernel(fds, Some(0), kernel) {
+                0 if limit == Some(0) => return 0,
                 0 => {}
                 count => return found_awake(adaptive_wait, count),
             }
@@ -101,11 +101,9 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
                     && armed.drain()
                     && let Some(asleep) = armed.falls_asleep()
                 {
-                    let mut left = time_left(deadline, timeout);
-                    if (armed.waits_for_room() || armed.is_unsure())
-                        && !(0..=LOOK_AGAIN_MS).contains(&i64::from(left))
-                    {
-                        left = c_int::try_from(LOOK_AGAIN_MS).unwrap_or(left);
+                    let mut left = waits::time_left(deadline);
+                    if armed.waits_for_room() || armed.is_unsure() {
+                        left = Some(waits::at_most(left, LOOK_AGAIN_NS));
                     }
                     let bell = armed.bell.as_ref().map(|bell| (bell, &asleep));
                     result = ask_kernel_and_bell(fds, left, bell, kernel);
@@ -115,7 +113,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
                     return result;
                 }
                 if deadline.is_some_and(|deadline| sys::now_ns() >= deadline) {
-                    return ask_kernel(fds, 0, kernel);
+                    return ask_kernel(fds, Some(0), kernel);
                 }
             }
         }
@@ -130,12 +128,6 @@ fn found_awake(mut adaptive_wait: AdaptiveWait, count: c_int) -> c_int {
         LEARNED.set(adaptive_wait.learned());
     }
     count
-}
-
-fn time_left(deadline: Option<u64>, timeout: c_int) -> c_int {
-    let Some(deadline) = deadline else { return timeout };
-    let left = deadline.saturating_sub(sys::now_ns()).div_ceil(1_000_000);
-    c_int::try_from(left).unwrap_or(c_int::MAX)
 }
 
 fn laned(fd: RawFd) -> Option<Connection> {
@@ -205,14 +197,14 @@ fn has_others(fds: &[pollfd]) -> bool {
 }
 
 /// Asks the kernel about everything that lanes do not answer, and merges both answers.
-fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> c_int {
-    ask_kernel_and_bell(fds, timeout, None, kernel)
+fn ask_kernel(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_int {
+    ask_kernel_and_bell(fds, limit, None, kernel)
 }
 
 /// As [`ask_kernel`], in a sleep that a bell ends, too. 0 if only the bell rang.
 fn ask_kernel_and_bell(
     fds: &mut [pollfd],
-    timeout: c_int,
+    limit: Limit,
     bell: Option<(&Bell, &Asleep)>,
     kernel: &mut KernelWait<'_>,
 ) -> c_int {
@@ -231,12 +223,7 @@ fn ask_kernel_and_bell(
     for (copy, fd) in copies[fds.len()..].iter_mut().zip(own) {
         *copy = pollfd { fd, events: POLLIN, revents: 0 };
     }
-    let timeout = match bell.and_then(|(_, asleep)| asleep.bounds(None)) {
-        Some(within) if timeout < 0 || i64::from(timeout) > within => {
-            c_int::try_from(within).unwrap_or(timeout)
-        }
-        _ => timeout,
-    };
+    let limit = bell.map_or(limit, |(_, asleep)| asleep.bounds(limit));
     let (found, _) = look(fds);
     for (copy, entry) in copies.iter_mut().zip(fds.iter_mut()) {
         *copy = *entry;
@@ -250,7 +237,7 @@ fn ask_kernel_and_bell(
             entry.revents = copy.events | MAY_MOVE | IS_LANED;
             // A wakeup ends a sleep as a readable byte. Without a sleep, wakeups that were not
             // drained must not count.
-            if timeout != 0 {
+            if limit != Some(0) {
                 let wakes = connection.wakes_by_kernel(entry.fd);
                 copy.events |= wakes.bits().cast_signed();
                 if copy.events == 0 && connection.peer() != Peer::Alive {
@@ -260,8 +247,8 @@ fn ask_kernel_and_bell(
             }
         }
     }
-    let timeout = if found > 0 { 0 } else { timeout };
-    let result = kernel(copies, timeout);
+    let limit = if found > 0 { Some(0) } else { limit };
+    let result = kernel(copies, limit);
     if result < 0 {
         let errno = sys::errno();
         let found = if found > 0 { look(fds).0 } else { 0 };
@@ -293,7 +280,7 @@ fn ask_kernel_and_bell(
                 && (entry.revents & IS_LANED != 0 || connection::find(entry.fd).is_none()) =>
             {
                 *copy = pollfd { revents: 0, ..*entry };
-                kernel(std::slice::from_mut(copy), 0);
+                kernel(std::slice::from_mut(copy), Some(0));
                 entry.revents = copy.revents;
             }
             None => entry.revents = copy.revents,

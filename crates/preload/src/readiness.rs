@@ -142,6 +142,19 @@ impl Connection {
             || self.has(flag::SENT_TO_NOBODY | flag::RESET_REPORTED)
     }
 
+    /// True when no bytes come but those that are there: an end was announced, read or not.
+    pub fn is_at_its_end(&self, fd: RawFd) -> bool {
+        self.announces_end(fd) || self.has(flag::READING_SHUT) || sys::has_ended(fd)
+    }
+
+    /// True when the peer announced an end, on the lane where there is one.
+    pub fn announces_end(&self, fd: RawFd) -> bool {
+        let on_lane = self.receiving().and_then(|receiving| {
+            receiving.lane.map(|lane| either!(lane, lane => self.has_end(lane)))
+        });
+        on_lane.unwrap_or_else(|| sys::has_ended(fd))
+    }
+
     /// True when the peer ended without a goodbye.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as `is_readable`")]

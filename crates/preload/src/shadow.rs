@@ -9,7 +9,7 @@ use weft_socket::{Shadow, Unread};
 use weft_wire::stats::BYTES_TCP_SENT;
 
 use crate::arena::Connection;
-use crate::waits::LOOK_AGAIN_MS;
+use crate::waits::LOOK_AGAIN_NS;
 use crate::{log, process, rescue, stats, sys, waits};
 
 /// How long a peer may take to read over TCP what it wanted sent again.
@@ -94,7 +94,7 @@ impl Shadow for KernelSocket {
         let start = sys::now_ns();
         loop {
             // Signals and a cancellation end a wait early.
-            let seen = waits::poll_one(self.fd, PollFlags::OUT, LOOK_AGAIN_MS);
+            let seen = waits::poll_within(self.fd, PollFlags::OUT, Some(LOOK_AGAIN_NS));
             if seen.is_ok_and(|seen| !seen.is_empty()) {
                 return true;
             }

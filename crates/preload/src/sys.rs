@@ -107,6 +107,19 @@ pub fn c_result(result: isize) -> isize {
     result
 }
 
+/// Makes a system call and returns as C does: -1 with errno set on failure. Used for the program's
+/// calls as long as the next library's function is not known.
+macro_rules! kernel {
+    ($number:ident $(, $argument:expr)*) => {{
+        let given: &[usize] = &[$($crate::sys::Word::word($argument)),*];
+        let mut arguments = [0usize; 6];
+        arguments[..given.len()].copy_from_slice(given);
+        // SAFETY: the arguments of whoever called the function of this name, passed on unchanged.
+        $crate::sys::c_result(unsafe { $crate::sys::raw(libc::$number, arguments) })
+    }};
+}
+pub(crate) use kernel;
+
 /// Sets errno.
 pub fn set_errno(errno: c_int) {
     // SAFETY: the location is the calling thread's own.
@@ -269,6 +282,9 @@ pub fn is_at_mark(fd: RawFd) -> bool {
 
 /// The request number, from linux/sockios.h.
 pub const SIOCATMARK: libc::c_ulong = 0x8905;
+
+/// As `TIOCOUTQ`, without the bytes that were sent; from linux/sockios.h.
+pub const SIOCOUTQNSD: libc::c_ulong = 0x894B;
 
 /// The value of a socket option that is an int.
 pub fn socket_option(fd: RawFd, level: c_int, option: c_int) -> Option<c_int> {

@@ -28,8 +28,9 @@ pub enum Entry {
     },
     /// A TCP socket that listens.
     Listener,
-    /// A listening socket that is not TCP.
-    OtherListener,
+    /// A socket that is left to the kernel: it listens and is not TCP, or has options that only the
+    /// kernel serves.
+    LeftToKernel,
 }
 
 const KIND_SHIFT: u32 = 29;
@@ -42,7 +43,7 @@ impl Entry {
             Self::Connection(place) => 1 << KIND_SHIFT | place,
             Self::Epoll(number) => 2 << KIND_SHIFT | number,
             Self::Listener => 3 << KIND_SHIFT,
-            Self::OtherListener => 4 << KIND_SHIFT,
+            Self::LeftToKernel => 4 << KIND_SHIFT,
             Self::Unconnected { nonblocking } => 5 << KIND_SHIFT | u32::from(nonblocking),
         }
     }
@@ -52,7 +53,7 @@ impl Entry {
             1 => Self::Connection(value & VALUE_MASK),
             2 => Self::Epoll(value & VALUE_MASK),
             3 => Self::Listener,
-            4 => Self::OtherListener,
+            4 => Self::LeftToKernel,
             5 => Self::Unconnected { nonblocking: value & VALUE_MASK != 0 },
             _ => Self::None,
         }

@@ -10,11 +10,35 @@ use rustix::net::RecvFlags;
 use crate::bells::Bell;
 use crate::cancel;
 use crate::carrier::Asleep;
-use crate::sys::{Word, borrow, poll_now, raw};
+use crate::sys::{Word, borrow, now_ns, poll_now, raw};
 
-/// How long a thread that waits for room sleeps before it looks whether the lane is stuck, in
-/// milliseconds.
-pub const LOOK_AGAIN_MS: i64 = 50;
+/// How long a wait may last, in nanoseconds; `None` without end.
+pub type Limit = Option<u64>;
+
+/// How long a thread that waits for room sleeps before it looks whether the lane is stuck.
+pub const LOOK_AGAIN_NS: u64 = 50_000_000;
+
+/// The shorter of `limit` and a slice.
+pub fn at_most(limit: Limit, slice_ns: u64) -> u64 {
+    limit.map_or(slice_ns, |limit| limit.min(slice_ns))
+}
+
+/// The time for the kernel.
+pub fn timespec(limit: Limit) -> Option<Timespec> {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let part = |part: u64| i64::try_from(part).unwrap_or(i64::MAX);
+    limit.map(|ns| Timespec { tv_sec: part(ns / SECOND_NS), tv_nsec: part(ns % SECOND_NS) })
+}
+
+/// What is left until `deadline`, a time of [`crate::sys::now_ns`]; `None` without one.
+pub fn time_left(deadline: Option<u64>) -> Limit {
+    deadline.map(|deadline| deadline.saturating_sub(now_ns()))
+}
+
+/// The time at which a wait ends that begins now.
+pub fn deadline(limit: Limit) -> Option<u64> {
+    limit.map(|limit| now_ns().saturating_add(limit))
+}
 
 /// The reason why a wait on the kernel's socket ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,20 +96,16 @@ pub fn wait_for_bytes(fd: RawFd, count: usize) -> Result<(), Errno> {
     }
 }
 
-/// Waits for `events` of one descriptor, for a bell, or for what the sleep watches, at most
-/// `milliseconds`. With no events the descriptor is left out, even if it reports an end. Returns
+/// Waits for `events` of one descriptor, for a bell, or for what the sleep watches, within `limit`.
+/// With no events the descriptor is left out, even if it reports an end. Returns
 /// the events that are there.
 pub fn poll_with_bell(
     fd: RawFd,
     events: PollFlags,
     (bell, asleep): (&Bell, &Asleep),
-    milliseconds: Option<i64>,
+    limit: Limit,
 ) -> Result<PollFlags, Errno> {
-    let milliseconds = asleep.bounds(milliseconds);
-    let timeout = milliseconds.map(|milliseconds| Timespec {
-        tv_sec: milliseconds / 1000,
-        tv_nsec: (milliseconds % 1000) * 1_000_000,
-    });
+    let timeout = timespec(asleep.bounds(limit));
     let descriptor = borrow(fd);
     // Without the watch the bell stands in for the endpoint's, and is left out.
     let endpoint = borrow(asleep.descriptor().unwrap_or(bell.as_fd().as_raw_fd()));
@@ -103,14 +123,18 @@ pub fn poll_with_bell(
 }
 
 /// Waits for `events` of one descriptor, at most `milliseconds`. Returns the events that are there.
-pub fn poll_one(fd: RawFd, events: PollFlags, milliseconds: i64) -> Result<PollFlags, Errno> {
-    if milliseconds == 0 {
+pub fn poll_one(fd: RawFd, events: PollFlags, milliseconds: u64) -> Result<PollFlags, Errno> {
+    poll_within(fd, events, Some(milliseconds * 1_000_000))
+}
+
+/// As [`poll_one`], within `limit`.
+pub fn poll_within(fd: RawFd, events: PollFlags, limit: Limit) -> Result<PollFlags, Errno> {
+    if limit == Some(0) {
         return poll_now(fd, events);
     }
-    let timeout =
-        Timespec { tv_sec: milliseconds / 1000, tv_nsec: (milliseconds % 1000) * 1_000_000 };
+    let timeout = timespec(limit);
     let descriptor = borrow(fd);
     let mut one = [PollFd::new(&descriptor, events)];
-    cancel::sleeping(|| rustix::event::poll(&mut one, Some(&timeout))).transpose()?;
+    cancel::sleeping(|| rustix::event::poll(&mut one, timeout.as_ref())).transpose()?;
     Ok(one[0].revents())
 }

@@ -12,6 +12,7 @@ use weft_socket::{Peer, Phase, StaleWakeups};
 use crate::arena::{Connection, flag};
 use crate::bells::Bell;
 use crate::carrier::Asleep;
+use crate::waits::Limit;
 use crate::{carrier, process, sys, waits};
 
 /// Options of TCP that hold small segments back, each with the flag for the program's own setting.
@@ -94,14 +95,12 @@ impl Connection {
         all
     }
 
-    /// The longest sleep in milliseconds on a bell. An end that the kernel told, and the lane not
-    /// yet, is looked for now and then.
-    pub fn bounds_sleep(&self, limit_ms: Option<i64>) -> Option<i64> {
+    /// The longest sleep on a bell. An end that the kernel told, and the lane not yet, is looked for
+    /// now and then.
+    pub fn bounds_sleep(&self, limit: Limit) -> Limit {
         match self.peer() {
-            Peer::Alive => limit_ms,
-            _ => {
-                Some(limit_ms.map_or(waits::LOOK_AGAIN_MS, |limit| limit.min(waits::LOOK_AGAIN_MS)))
-            }
+            Peer::Alive => limit,
+            _ => Some(waits::at_most(limit, waits::LOOK_AGAIN_NS)),
         }
     }
 

@@ -567,6 +567,18 @@ impl ReceiveSide {
             || self.is_at_return(lane)
     }
 
+    /// How many bytes on TCP lie before the data that follow those of the lane, if the peer went
+    /// back to TCP and this end has not read the lane to its end. All that the peer sent on the
+    /// lane before is visible. Across a network nobody knows before the record is there.
+    pub fn behind_lane<L: Carry>(&self, lane: &L) -> Option<u64> {
+        let is_there = peer_rings(lane)
+            && self.on_lane()
+            && self.route.has_boundary(lane)
+            && !self.is_broken()
+            && !self.awaits_resend(lane);
+        is_there.then(|| lane.posted(word::TO_TCP_POSITION).saturating_sub(self.route.taken()))
+    }
+
     /// True while unread bytes lie on the lane and may be read there.
     pub fn has_data<L: Carry>(&self, lane: &L) -> bool {
         !self.is_drained(lane)
@@ -618,6 +630,12 @@ impl ReceiveSide {
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.position().cursor.messages
+    }
+
+    /// Number of bytes taken from TCP that are no data, as [`crate::SendSide::wakeups`].
+    #[must_use]
+    pub const fn wakeups(&self) -> u64 {
+        self.route.taken().saturating_sub(self.tcp_bytes)
     }
 
     /// Number of bytes received over TCP and over the lane.

@@ -305,6 +305,11 @@ impl Outward {
         self.on_lane() && lane.posted(word::PASSED) == self.crossings
     }
 
+    /// Bytes that went over TCP, data and wakeups.
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
     /// Bytes that went over TCP up to the last one of data.
     pub const fn data_end(&self) -> u64 {
         if self.on_lane() { self.left_tcp_at } else { self.position }

@@ -761,6 +761,19 @@ impl SendSide {
         self.cursor.messages
     }
 
+    /// Number of bytes that went over TCP and are no data, if the program used the kernel's socket
+    /// by the library alone.
+    #[must_use]
+    pub const fn wakeups(&self) -> u64 {
+        self.route.position().saturating_sub(self.tcp_bytes)
+    }
+
+    /// How many of `unacknowledged` bytes at the end of TCP are data.
+    #[must_use]
+    pub const fn data_of(&self, unacknowledged: u64) -> u64 {
+        unacknowledged.saturating_sub(self.route.position().saturating_sub(self.route.data_end()))
+    }
+
     /// Number of bytes sent over TCP and over the lane.
     #[must_use]
     pub const fn totals(&self) -> (u64, u64) {

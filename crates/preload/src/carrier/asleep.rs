@@ -61,10 +61,10 @@ impl Asleep {
         self.descriptor
     }
 
-    /// The longest sleep in milliseconds, where the program wants `limit`.
-    pub fn bounds(&self, limit: Option<i64>) -> Option<i64> {
+    /// The longest sleep in nanoseconds, where the program wants `limit`; `None` without end.
+    pub fn bounds(&self, limit: Option<u64>) -> Option<u64> {
         let Some(within) = self.within else { return limit };
-        let within = i64::try_from(within.as_millis().max(1)).unwrap_or(i64::MAX);
+        let within = u64::try_from(within.as_nanos().max(1)).unwrap_or(u64::MAX);
         Some(limit.map_or(within, |limit| limit.min(within)))
     }
 }

@@ -8,7 +8,7 @@ use weft_sync::{AdaptiveWait, Step};
 use super::control::look_after_inner;
 use super::sets::set_of;
 use crate::signals::Watch;
-use crate::waits::LOOK_AGAIN_MS;
+use crate::waits::{self, LOOK_AGAIN_NS, Limit, time_left};
 use crate::{carrier, process, sys};
 
 /// After this many looks at hot connections, the kernel's set is asked, too.
@@ -16,22 +16,24 @@ const LOOKS_A_TURN: u32 = 8;
 /// After more calls in a row that hot connections alone filled, the kernel's set is asked first.
 const FULL_CALLS_MAX: u32 = 3;
 
-/// The kernel's wait: takes a buffer and a timeout in ms, and returns what the system call did.
-/// With a descriptor it waits until that or the set is readable, and takes no events.
-pub type KernelWait<'a> = dyn FnMut(&mut [libc::epoll_event], c_int, Option<RawFd>) -> c_int + 'a;
+/// The kernel's wait: takes a buffer and a limit, and returns what the system call did. With a
+/// descriptor it waits until that or the set is readable, and takes no events.
+pub type KernelWait<'a> = dyn FnMut(&mut [libc::epoll_event], Limit, Option<RawFd>) -> c_int + 'a;
 
-/// `epoll_wait` for a tracked set. `timeout` is in milliseconds, -1 without end. `between` is
-/// called before each look, while nothing is locked.
+/// A limit for calls that only look.
+const NOW: Limit = Some(0);
+
+/// `epoll_wait` for a tracked set. `between` is called before each look, while nothing is locked.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "it has one caller; as a call it costs 4 %")]
 pub fn wait(
     epfd: RawFd,
     events: &mut [libc::epoll_event],
-    timeout: c_int,
+    limit: Limit,
     between: fn(),
     kernel: &mut KernelWait<'_>,
 ) -> c_int {
-    let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
+    let deadline = waits::deadline(limit);
     let settings = process::settings();
     let mut adaptive_wait: Option<AdaptiveWait> = None;
     let watch = Watch::new();
@@ -39,7 +41,7 @@ pub fn wait(
     loop {
         between();
         let Some(mut set) = set_of(epfd, false) else {
-            return kernel(events, timeout, None);
+            return kernel(events, limit, None);
         };
         if !set.inner.is_empty() && !looked_within {
             looked_within = true;
@@ -49,7 +51,7 @@ pub fn wait(
         }
         if set.full_calls > FULL_CALLS_MAX {
             drop(set);
-            match finish(epfd, events, 0, 0, kernel) {
+            match finish(epfd, events, 0, NOW, kernel) {
                 Finished::Return(0) | Finished::Again => {}
                 Finished::Return(count) => return count,
             }
@@ -67,10 +69,10 @@ pub fn wait(
             return as_count(found);
         }
         if set.hot.is_empty() {
-            let left = time_left(deadline, timeout);
+            let left = time_left(deadline);
             drop(set);
             match finish(epfd, events, found, left, kernel) {
-                Finished::Return(0) if left != 0 && !is_over(deadline) => continue,
+                Finished::Return(0) if left != NOW && !is_over(deadline) => continue,
                 Finished::Return(count) => return count,
                 Finished::Again => continue,
             }
@@ -80,18 +82,18 @@ pub fn wait(
         let mut steps = adaptive_wait
             .unwrap_or_else(|| AdaptiveWait::new(settings.spins, settings.yields).with(learned));
         // The kernel's set is asked after the spin, then now and then while yielding.
-        let turn = found > 0 || timeout == 0;
+        let turn = found > 0 || limit == NOW;
         let step = steps.step();
         if turn || (step == Step::Yield && set_turn(epfd)) {
-            match finish(epfd, events, found, 0, kernel) {
-                Finished::Return(0) if timeout != 0 => {}
+            match finish(epfd, events, found, NOW, kernel) {
+                Finished::Return(0) if limit != NOW => {}
                 Finished::Return(count) => {
                     learn(epfd, steps, true);
                     return count;
                 }
                 Finished::Again => {}
             }
-            if timeout == 0 {
+            if limit == NOW {
                 return 0;
             }
         }
@@ -105,7 +107,7 @@ pub fn wait(
             Step::Sleep => {
                 learn(epfd, steps, false);
                 if !prepare_to_sleep(epfd) {
-                    let left = time_left(deadline, timeout);
+                    let left = time_left(deadline);
                     match finish(epfd, events, 0, left, kernel) {
                         Finished::Return(0) | Finished::Again => {}
                         Finished::Return(count) => return count,
@@ -145,12 +147,6 @@ fn as_count(count: usize) -> c_int {
     c_int::try_from(count).unwrap_or(c_int::MAX)
 }
 
-fn time_left(deadline: Option<u64>, timeout: c_int) -> c_int {
-    let Some(deadline) = deadline else { return timeout };
-    let left = deadline.saturating_sub(sys::now_ns()).div_ceil(1_000_000);
-    c_int::try_from(left).unwrap_or(c_int::MAX)
-}
-
 enum Finished {
     /// The result of epoll_wait.
     Return(c_int),
@@ -163,17 +159,17 @@ fn finish(
     epfd: RawFd,
     events: &mut [libc::epoll_event],
     found: usize,
-    timeout: c_int,
+    limit: Limit,
     kernel: &mut KernelWait<'_>,
 ) -> Finished {
     if found >= events.len() {
         return Finished::Return(as_count(found));
     }
-    let timeout = if found > 0 { 0 } else { timeout };
-    let count = if timeout == 0 {
-        kernel(&mut events[found..], 0, None)
+    let limit = if found > 0 { NOW } else { limit };
+    let count = if limit == NOW {
+        kernel(&mut events[found..], NOW, None)
     } else {
-        sleep(epfd, &mut events[found..], timeout, kernel)
+        sleep(epfd, &mut events[found..], limit, kernel)
     };
     let Ok(count) = usize::try_from(count) else {
         return Finished::Return(if found > 0 { as_count(found) } else { count });
@@ -199,10 +195,9 @@ fn finish(
 fn sleep(
     epfd: RawFd,
     events: &mut [libc::epoll_event],
-    timeout: c_int,
+    mut limit: Limit,
     kernel: &mut KernelWait<'_>,
 ) -> c_int {
-    let mut limit = timeout;
     if let Some(mut set) = set_of(epfd, false) {
         if !set.hot.is_empty() {
             // Another thread changed a registration since this thread looked. It saw no sleeper, so
@@ -210,8 +205,8 @@ fn sleep(
             return 0;
         }
         set.sleeping += 1;
-        if set.room && !(0..=LOOK_AGAIN_MS).contains(&i64::from(limit)) {
-            limit = c_int::try_from(LOOK_AGAIN_MS).unwrap_or(limit);
+        if set.room {
+            limit = Some(waits::at_most(limit, LOOK_AGAIN_NS));
         }
     }
     let count = sleep_in_kernel(events, limit, kernel);
@@ -230,15 +225,14 @@ fn sleep(
 /// and then has the sets tell of what arrived, this one among them.
 fn sleep_in_kernel(
     events: &mut [libc::epoll_event],
-    limit: c_int,
+    limit: Limit,
     kernel: &mut KernelWait<'_>,
 ) -> c_int {
     if !carrier::is_there() {
         return kernel(events, limit, None);
     }
-    let Some(asleep) = carrier::falls_asleep(None) else { return kernel(events, 0, None) };
-    let limit_ms = u32::try_from(limit).ok().map(i64::from);
-    let slice = asleep.bounds(limit_ms).map_or(-1, |most| c_int::try_from(most).unwrap_or(limit));
+    let Some(asleep) = carrier::falls_asleep(None) else { return kernel(events, NOW, None) };
+    let slice = asleep.bounds(limit);
     let beside = asleep.descriptor();
     if beside.is_none() && slice == limit {
         return kernel(events, limit, None);
@@ -247,7 +241,7 @@ fn sleep_in_kernel(
     let errno = sys::errno();
     drop(asleep);
     if beside.is_some() && count >= 0 || count == 0 {
-        return kernel(events, 0, None);
+        return kernel(events, NOW, None);
     }
     sys::set_errno(errno);
     count

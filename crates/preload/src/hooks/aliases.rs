@@ -9,8 +9,7 @@ macro_rules! aliases {
     ($($alias:ident is $module:ident::$name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*)
     => {
         $(
-            #[unsafe(no_mangle)]
-            unsafe extern "C-unwind" fn $alias($($argument: $type),*) -> $result {
+            pub(super) unsafe extern "C-unwind" fn $alias($($argument: $type),*) -> $result {
                 // SAFETY: another name of the same function.
                 unsafe { $module::$name($($argument),*) }
             }
@@ -39,8 +38,7 @@ aliases! {
 }
 
 /// `sockatmark`, for which the C library asks the kernel. Bytes on a lane are never at the mark.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
     let mut mark: c_int = 0;
     let pointer: *mut c_int = &raw mut mark;
     // SAFETY: the call writes one int.

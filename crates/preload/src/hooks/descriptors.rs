@@ -24,7 +24,6 @@ fn note_closing(fd: c_int) {
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     // Programs that close all descriptors they do not know must neither close these nor fail.
     let close_it = || real!(close as fn(c_int) -> c_int, (fd), else as_int(kernel!(SYS_close, fd)));
@@ -46,7 +45,6 @@ pub(super) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     close_it()
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn close_range(
     first: c_uint,
     last: c_uint,
@@ -88,7 +86,6 @@ fn close_around(kept: &[RawFd], first: c_uint, last: c_uint, flags: c_int) -> c_
     if next <= last { close_all_of(next, last, flags) } else { 0 }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn closefrom(first: c_int) {
     let start = first.max(0).unsigned_abs();
     if process::is_itself() {
@@ -106,7 +103,6 @@ pub(super) unsafe extern "C-unwind" fn closefrom(first: c_int) {
     });
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
     let copy = || real!(dup as fn(c_int) -> c_int, (old), else as_int(kernel!(SYS_dup, old)));
     if provider_files::is_calling() {
@@ -147,7 +143,6 @@ fn before_copy_onto(old: c_int, new: c_int) -> bool {
     true
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
     if !before_copy_onto(old, new) {
         return -1;
@@ -159,7 +154,6 @@ pub(super) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
     result
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     if !before_copy_onto(old, new) {
         return -1;
@@ -190,7 +184,6 @@ fn note_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) {
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     let call = || {
         real!(fcntl as fn(c_int, c_int, usize) -> c_int, (fd, command, argument),
@@ -204,7 +197,6 @@ pub(super) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument
     result
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn fcntl64(
     fd: c_int,
     command: c_int,
@@ -224,7 +216,6 @@ pub(super) unsafe extern "C-unwind" fn fcntl64(
 
 /// The C library's own streams read and write where no hook sees it. So a connection on a lane gets
 /// a stream of this library (`stdio`), and any other one stays on TCP.
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
     if let Some(connection) = find(fd)
         && connection.decide_for_kernel(fd) == Phase::Laned
@@ -240,8 +231,7 @@ pub(super) unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) ->
 macro_rules! asks_descriptor {
     ($($name:ident)*) => {
         $(
-            #[unsafe(no_mangle)]
-            unsafe extern "C-unwind" fn $name(stream: *mut libc::FILE) -> c_int {
+            pub(super) unsafe extern "C-unwind" fn $name(stream: *mut libc::FILE) -> c_int {
                 if let Some(fd) = crate::stdio::descriptor_of(stream) {
                     return fd;
                 }
@@ -260,8 +250,7 @@ asks_descriptor! { fileno fileno_unlocked }
 macro_rules! reopens {
     ($($name:ident)*) => {
         $(
-            #[unsafe(no_mangle)]
-            unsafe extern "C-unwind" fn $name(
+            pub(super) unsafe extern "C-unwind" fn $name(
                 path: *const c_char,
                 mode: *const c_char,
                 stream: *mut libc::FILE,
@@ -286,8 +275,7 @@ reopens! { freopen freopen64 }
 macro_rules! makes_descriptor {
     ($($name:ident($($argument:ident: $type:ty),*) $fallback:expr;)*) => {
         $(
-            #[unsafe(no_mangle)]
-            unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
+            pub(super) unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
                 provider_files::made(|| {
                     real!($name as fn($($type),*) -> c_int, ($($argument),*),
                         else as_int($fallback))
@@ -322,7 +310,6 @@ fn made_set(make: impl FnOnce() -> c_int) -> c_int {
     epfd
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
     made_set(|| {
         real!(epoll_create as fn(c_int) -> c_int, (size),
@@ -330,7 +317,6 @@ pub(super) unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
     })
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
     made_set(|| {
         real!(epoll_create1 as fn(c_int) -> c_int, (flags),
@@ -338,7 +324,6 @@ pub(super) unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
     })
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn pipe(pair: *mut c_int) -> c_int {
     let make = || {
         real!(pipe as fn(*mut c_int) -> c_int, (pair),
@@ -348,7 +333,6 @@ pub(super) unsafe extern "C-unwind" fn pipe(pair: *mut c_int) -> c_int {
     unsafe { provider_files::made_two(make, pair) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn pipe2(pair: *mut c_int, flags: c_int) -> c_int {
     let make = || {
         real!(pipe2 as fn(*mut c_int, c_int) -> c_int, (pair, flags),
@@ -358,7 +342,6 @@ pub(super) unsafe extern "C-unwind" fn pipe2(pair: *mut c_int, flags: c_int) -> 
     unsafe { provider_files::made_two(make, pair) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn socketpair(
     domain: c_int,
     kind: c_int,
@@ -377,8 +360,8 @@ pub(super) unsafe extern "C-unwind" fn socketpair(
 macro_rules! ends_process {
     ($($name:ident)*) => {
         $(
-            #[unsafe(no_mangle)]
-            unsafe extern "C-unwind" fn $name(status: c_int) -> ! {
+            #[allow(non_snake_case, reason = "the name in C")]
+            pub(super) unsafe extern "C-unwind" fn $name(status: c_int) -> ! {
                 super::lifecycle::end();
                 real!($name as fn(c_int) -> (), (status), else ());
                 loop {

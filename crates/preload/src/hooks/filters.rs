@@ -13,7 +13,6 @@ pub(super) fn before_filter() {
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn prctl(
     option: c_int,
     second: c_ulong,

@@ -43,8 +43,7 @@ unsafe fn write_text(fd: c_int, text: *mut c_char, length: c_int) -> c_int {
     c_int::try_from(written).unwrap_or(-1)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn vdprintf(
+pub(super) unsafe extern "C-unwind" fn vdprintf(
     fd: c_int,
     format: *const c_char,
     arguments: Arguments,
@@ -63,8 +62,7 @@ unsafe extern "C-unwind" fn vdprintf(
         (fd, format, arguments), else ours())
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __vdprintf_chk(
+pub(super) unsafe extern "C-unwind" fn __vdprintf_chk(
     fd: c_int,
     level: c_int,
     format: *const c_char,

@@ -5,21 +5,26 @@
 //! C library may unwind through every hook ("C-unwind"), as it does to end cancelled threads.
 
 mod aliases;
+mod ancillary;
 mod descriptors;
+mod entries;
 mod filters;
 mod formatted;
 mod lifecycle;
 mod listed;
 mod memory;
+mod options;
 mod programs;
 mod raw;
 mod readiness;
 mod shell;
 mod signals;
+mod socket_maps;
 mod sockets;
 mod spawn;
 mod splice;
 mod streams;
+mod times;
 mod variadic;
 mod vectors;
 
@@ -27,6 +32,7 @@ use libc::c_int;
 use rustix::io::Errno;
 
 use crate::guard::ForkLock;
+use crate::sys::kernel;
 use crate::{cancel, sys};
 
 /// The locks of the modules that start programs, for fork.
@@ -55,16 +61,3 @@ fn returned(result: Result<usize, Errno>) -> isize {
 fn as_int(result: isize) -> c_int {
     c_int::try_from(result).unwrap_or(-1)
 }
-
-/// Makes a system call and returns as C does: -1 with errno set on failure. Used as long as the
-/// next library's function is not known.
-macro_rules! kernel {
-    ($number:ident $(, $argument:expr)*) => {{
-        let given: &[usize] = &[$($crate::sys::Word::word($argument)),*];
-        let mut arguments = [0usize; 6];
-        arguments[..given.len()].copy_from_slice(given);
-        // SAFETY: the program's own arguments, passed on unchanged.
-        $crate::sys::c_result(unsafe { $crate::sys::raw(libc::$number, arguments) })
-    }};
-}
-use kernel;

@@ -70,7 +70,6 @@ unsafe fn with_handover(
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn execve(
     path: *const c_char,
     arguments: *const *const c_char,
@@ -87,7 +86,6 @@ pub(super) unsafe extern "C-unwind" fn execve(
     unsafe { with_handover(name.map(Path::new), environment, exec) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn execv(
     path: *const c_char,
     arguments: *const *const c_char,
@@ -96,7 +94,6 @@ pub(super) unsafe extern "C-unwind" fn execv(
     unsafe { execve(path, arguments, environment()) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn execvpe(
     file: *const c_char,
     arguments: *const *const c_char,
@@ -113,7 +110,6 @@ pub(super) unsafe extern "C-unwind" fn execvpe(
     unsafe { with_handover(path.as_deref(), environment, exec) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn execvp(
     file: *const c_char,
     arguments: *const *const c_char,
@@ -122,8 +118,7 @@ pub(super) unsafe extern "C-unwind" fn execvp(
     unsafe { execvpe(file, arguments, environment()) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn fexecve(
+pub(super) unsafe extern "C-unwind" fn fexecve(
     fd: c_int,
     arguments: *const *const c_char,
     environment: *const *const c_char,
@@ -138,7 +133,6 @@ unsafe extern "C-unwind" fn fexecve(
     unsafe { with_handover(Some(&path_of(fd)), environment, exec) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn execveat(
     directory: c_int,
     path: *const c_char,
@@ -167,7 +161,6 @@ fn path_of(fd: c_int) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{fd}"))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn fork() -> libc::pid_t {
     let child = real!(fork as fn() -> libc::pid_t, (),
         else as_int(kernel!(SYS_fork)));
@@ -182,7 +175,7 @@ pub(super) unsafe extern "C-unwind" fn fork() -> libc::pid_t {
     child
 }
 
-#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "the name in C")]
 pub(super) unsafe extern "C-unwind" fn _Fork() -> libc::pid_t {
     let child = super::lifecycle::forking(|| {
         libc::c_long::from(real!(_Fork as fn() -> libc::pid_t, (),
@@ -210,8 +203,7 @@ unsafe extern "C-unwind" fn begins_cloned(beginning: *mut c_void) -> c_int {
 }
 
 /// The words behind the fourth are passed on, however many the flags take.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn clone(
+pub(super) unsafe extern "C-unwind" fn clone(
     function: Option<Runs>,
     stack: *mut c_void,
     flags: c_int,

@@ -5,14 +5,17 @@
 //! reads by hooked calls would wait on the kernel's socket for data that come on a lane. Many
 //! containers forbid io_uring, so programs know how to go on with epoll.
 
-use libc::{c_int, c_long, c_uint, c_ulong, off_t, size_t, socklen_t};
+use libc::{c_int, c_long, c_uint, c_ulong, off_t, sigset_t, size_t, socklen_t};
 
-use super::{descriptors, filters, programs, readiness, sockets, splice, streams, vectors};
+use super::times::refused;
+use super::{
+    descriptors, filters, options, programs, readiness, socket_maps, sockets, splice, streams,
+    vectors,
+};
 use crate::real::real;
 use crate::{process, sys};
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn syscall(
+pub(super) unsafe extern "C-unwind" fn syscall(
     number: c_long,
     first: usize,
     second: usize,
@@ -24,7 +27,7 @@ unsafe extern "C-unwind" fn syscall(
     let arguments = [first, second, third, fourth, fifth, sixth];
     if process::ready() {
         if number == libc::SYS_io_uring_setup {
-            return refused();
+            return refuse_io_uring();
         }
         // SAFETY: the program's promise to the call of this number.
         if let Some(result) = unsafe { hooked(number, arguments) } {
@@ -74,7 +77,7 @@ fn by_number(number: c_long, arguments: [usize; 6]) -> c_long {
 }
 
 #[cold]
-fn refused() -> c_long {
+fn refuse_io_uring() -> c_long {
     crate::log::debug!("io_uring is refused, so that the program polls by other calls");
     sys::set_errno(libc::ENOSYS);
     -1
@@ -158,8 +161,8 @@ unsafe fn hooked(number: c_long, words: [usize; 6]) -> Option<c_long> {
         libc::SYS_listen => call!(words, sockets::listen(0, 1)),
         libc::SYS_shutdown => call!(words, sockets::shutdown(0, 1)),
         libc::SYS_getpeername => call!(words, sockets::getpeername(0, 1, 2)),
-        libc::SYS_setsockopt => call!(words, sockets::setsockopt(0, 1, 2, 3, 4)),
-        libc::SYS_getsockopt => call!(words, sockets::getsockopt(0, 1, 2, 3, 4)),
+        libc::SYS_setsockopt => call!(words, options::setsockopt(0, 1, 2, 3, 4)),
+        libc::SYS_getsockopt => call!(words, options::getsockopt(0, 1, 2, 3, 4)),
         libc::SYS_ioctl => call!(words, sockets::ioctl(0, 1, 2)),
         libc::SYS_close => call!(words, descriptors::close(0)),
         libc::SYS_close_range => call!(words, descriptors::close_range(0, 1, 2)),
@@ -170,7 +173,30 @@ unsafe fn hooked(number: c_long, words: [usize; 6]) -> Option<c_long> {
         libc::SYS_poll => call!(words, readiness::poll(0, 1, 2)),
         libc::SYS_ppoll => call!(words, readiness::ppoll(0, 1, 2, 3)),
         libc::SYS_select => call!(words, readiness::select(0, 1, 2, 3, 4)),
+        libc::SYS_pselect6 => {
+            let given: *const *const sigset_t = FromWord::from_word(words[5]);
+            // SAFETY: the program's promise: null, or a mask and its size.
+            let mask = if given.is_null() { std::ptr::null() } else { unsafe { given.read() } };
+            // SAFETY: as above.
+            let result = unsafe {
+                readiness::pselect(
+                    FromWord::from_word(words[0]),
+                    FromWord::from_word(words[1]),
+                    FromWord::from_word(words[2]),
+                    FromWord::from_word(words[3]),
+                    FromWord::from_word(words[4]),
+                    mask,
+                )
+            };
+            Some(c_long::from(result))
+        }
         libc::SYS_prctl => call!(words, filters::prctl(0, 1, 2, 3, 4)),
+        libc::SYS_bpf => {
+            // SAFETY: the program's promise to bpf(2).
+            let allowed =
+                unsafe { socket_maps::before(words[0], FromWord::from_word(words[1]), words[2]) };
+            allowed.err().map(|errno| c_long::from(refused(errno)))
+        }
         libc::SYS_seccomp => {
             filters::before_filter();
             None

@@ -1,49 +1,19 @@
 //! poll, select and epoll with all their variants.
 
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use rustix::io::Errno;
 
 use super::memory::check;
 use super::sockets::track_unconnected;
+use super::times::{
+    MASK_BYTES, kernel_epoll, kernel_poll, limit, limit_of_ms, limit_of_timeval, refused,
+};
 use super::{as_int, kernel};
 use crate::connection::{find, tracked};
 use crate::poll::Selection;
 use crate::real::real;
+use crate::waits::{self, Limit};
 use crate::{cancel, epoll, lanes, poll, sys};
-
-const MASK_BYTES: usize = 8;
-
-/// A timeout in milliseconds, rounded up.
-fn milliseconds(seconds: i64, nanoseconds: i64) -> c_int {
-    let total = seconds
-        .saturating_mul(1000)
-        .saturating_add(nanoseconds.saturating_add(999_999) / 1_000_000);
-    c_int::try_from(total).unwrap_or(c_int::MAX)
-}
-
-/// Milliseconds of a timeout, rounded up; -1 when it is null, for no end.
-///
-/// # Safety
-/// `time` is null or the program's.
-unsafe fn timespec_ms(time: *const timespec) -> c_int {
-    if time.is_null() {
-        return -1;
-    }
-    // SAFETY: the caller's promise.
-    let time = unsafe { *time };
-    milliseconds(time.tv_sec, time.tv_nsec)
-}
-
-/// Calls the kernel's ppoll. `timeout` is in milliseconds, below 0 without end.
-fn kernel_poll(fds: &mut [pollfd], timeout: c_int, mask: *const sigset_t) -> c_int {
-    let time = timespec {
-        tv_sec: i64::from(timeout) / 1000,
-        tv_nsec: i64::from(timeout) % 1000 * 1_000_000,
-    };
-    let time: *const timespec = if timeout < 0 { std::ptr::null() } else { &raw const time };
-    let mut call =
-        || as_int(kernel!(SYS_ppoll, fds.as_mut_ptr(), fds.len(), time, mask, MASK_BYTES));
-    if timeout == 0 { call() } else { cancel::asleep(&mut call) }
-}
 
 /// Passes on the result of a wait. A thread that was cancelled while it waited ends here.
 fn end_if_cancelled(result: c_int) -> c_int {
@@ -67,7 +37,6 @@ unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
     unsafe { std::slice::from_raw_parts_mut(fds, usize::try_from(count).unwrap_or(0)) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn poll(
     fds: *mut pollfd,
     count: nfds_t,
@@ -77,15 +46,14 @@ pub(super) unsafe extern "C-unwind" fn poll(
     // SAFETY: the program's promise to poll(2).
     let entries = unsafe { list(fds, count) };
     if poll::concerns(entries) {
-        return end_if_cancelled(poll::wait(entries, timeout, &mut |fds, timeout| {
-            kernel_poll(fds, timeout, std::ptr::null())
+        return end_if_cancelled(poll::wait(entries, limit_of_ms(timeout), &mut |fds, limit| {
+            kernel_poll(fds, limit, std::ptr::null())
         }));
     }
     real!(poll as fn(*mut pollfd, nfds_t, c_int) -> c_int, (fds, count, timeout),
         else as_int(kernel!(SYS_poll, fds, count, timeout)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn __poll_chk(
     fds: *mut pollfd,
     count: nfds_t,
@@ -96,7 +64,6 @@ pub(super) unsafe extern "C-unwind" fn __poll_chk(
     unsafe { poll(fds, count, timeout) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
     count: nfds_t,
@@ -108,16 +75,18 @@ pub(super) unsafe extern "C-unwind" fn ppoll(
     let entries = unsafe { list(fds, count) };
     if poll::concerns(entries) {
         // SAFETY: as above.
-        let timeout = unsafe { timespec_ms(time) };
-        let mut kernel = |fds: &mut [pollfd], timeout| kernel_poll(fds, timeout, mask);
-        return end_if_cancelled(poll::wait(entries, timeout, &mut kernel));
+        let limit = match unsafe { limit(time) } {
+            Ok(limit) => limit,
+            Err(errno) => return refused(errno),
+        };
+        let mut kernel = |fds: &mut [pollfd], limit| kernel_poll(fds, limit, mask);
+        return end_if_cancelled(poll::wait(entries, limit, &mut kernel));
     }
     real!(ppoll as fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int,
         (fds, count, time, mask),
         else as_int(kernel!(SYS_ppoll, fds, count, time, mask, MASK_BYTES)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn __ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
@@ -129,15 +98,14 @@ pub(super) unsafe extern "C-unwind" fn __ppoll_chk(
     unsafe { ppoll(fds, count, time, mask) }
 }
 
-/// `select` as a poll of a list of descriptors; `None` when no connection is in the sets. `timeout`
-/// is in milliseconds, below 0 without end.
+/// `select` as a poll of a list of descriptors; `None` when no connection is in the sets.
 ///
 /// # Safety
 /// As select(2) demands of the sets.
 unsafe fn select_ours(
     count: c_int,
     sets: [*mut fd_set; 3],
-    timeout: c_int,
+    limit: Result<Limit, Errno>,
     mask: *const sigset_t,
 ) -> Option<c_int> {
     if count <= 0 {
@@ -149,8 +117,12 @@ unsafe fn select_ours(
     if !poll::concerns(selection.list()) {
         return None;
     }
+    let limit = match limit {
+        Ok(limit) => limit,
+        Err(errno) => return Some(refused(errno)),
+    };
     let result =
-        poll::wait(selection.list(), timeout, &mut |fds, timeout| kernel_poll(fds, timeout, mask));
+        poll::wait(selection.list(), limit, &mut |fds, limit| kernel_poll(fds, limit, mask));
     if result < 0 {
         return Some(result);
     }
@@ -162,7 +134,6 @@ unsafe fn select_ours(
     Some(unsafe { selection.store(reads, writes, exceptions) })
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn select(
     count: c_int,
     reads: *mut fd_set,
@@ -171,24 +142,17 @@ pub(super) unsafe extern "C-unwind" fn select(
     time: *mut timeval,
 ) -> c_int {
     cancel::point();
-    let timeout = if time.is_null() {
-        -1
-    } else {
-        // SAFETY: the program's pointer, not null.
-        let time = unsafe { *time };
-        milliseconds(time.tv_sec, time.tv_usec.saturating_mul(1000))
-    };
-    let before = sys::now_ns();
-    let sets = [reads, writes, exceptions];
     // SAFETY: the program's promise to select(2).
-    let result = unsafe { select_ours(count, sets, timeout, std::ptr::null()) };
+    let limit = unsafe { limit_of_timeval(time) };
+    let deadline = waits::deadline(limit.ok().flatten());
+    let sets = [reads, writes, exceptions];
+    // SAFETY: as above.
+    let result = unsafe { select_ours(count, sets, limit, std::ptr::null()) };
     if let Some(result) = result.map(end_if_cancelled) {
-        if !time.is_null() {
+        if let Some(left) = waits::time_left(deadline) {
             // On Linux, select writes back the time that is left.
-            let left = (u64::from(timeout.unsigned_abs()) * 1_000_000)
-                .saturating_sub(sys::now_ns() - before);
-            let left = i64::try_from(left / 1000).unwrap_or(0);
-            // SAFETY: the program's pointer, not null.
+            let left = i64::try_from(left / 1000).unwrap_or(i64::MAX);
+            // SAFETY: the program's pointer, not null, as there is a limit.
             unsafe { *time = timeval { tv_sec: left / 1_000_000, tv_usec: left % 1_000_000 } };
         }
         return result;
@@ -198,7 +162,6 @@ pub(super) unsafe extern "C-unwind" fn select(
         else as_int(kernel!(SYS_select, count, reads, writes, exceptions, time)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn pselect(
     count: c_int,
     reads: *mut fd_set,
@@ -208,11 +171,11 @@ pub(super) unsafe extern "C-unwind" fn pselect(
     mask: *const sigset_t,
 ) -> c_int {
     cancel::point();
-    // SAFETY: the program's pointer or null.
-    let timeout = unsafe { timespec_ms(time) };
-    let sets = [reads, writes, exceptions];
     // SAFETY: the program's promise to pselect(2).
-    if let Some(result) = unsafe { select_ours(count, sets, timeout, mask) }.map(end_if_cancelled) {
+    let limit = unsafe { limit(time) };
+    let sets = [reads, writes, exceptions];
+    // SAFETY: as above.
+    if let Some(result) = unsafe { select_ours(count, sets, limit, mask) }.map(end_if_cancelled) {
         return result;
     }
     let with_size = [mask as usize, MASK_BYTES];
@@ -223,7 +186,6 @@ pub(super) unsafe extern "C-unwind" fn pselect(
             with_size.as_ptr())))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn epoll_ctl(
     epfd: c_int,
     operation: c_int,
@@ -251,7 +213,7 @@ unsafe fn wait_ours(
     epfd: c_int,
     events: *mut epoll_event,
     count: c_int,
-    timeout: c_int,
+    limit: Limit,
     mask: *const sigset_t,
 ) -> c_int {
     let length = usize::try_from(count).unwrap_or(0);
@@ -264,26 +226,15 @@ unsafe fn wait_ours(
     end_if_cancelled(epoll::wait(
         epfd,
         events,
-        timeout,
+        limit,
         lanes::look_after,
-        &mut |events, timeout, beside| {
-            let mut call = || match beside {
-                None => as_int(kernel!(
-                    SYS_epoll_pwait,
-                    epfd,
-                    events.as_mut_ptr(),
-                    events.len(),
-                    timeout,
-                    mask,
-                    MASK_BYTES
-                )),
-                Some(beside) => {
-                    let both = [epfd, beside];
-                    let mut both = both.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
-                    kernel_poll(&mut both, timeout, mask)
-                }
-            };
-            if timeout == 0 { call() } else { cancel::asleep(&mut call) }
+        &mut |events, limit, beside| match beside {
+            None => kernel_epoll(epfd, events, limit, mask),
+            Some(beside) => {
+                let both = [epfd, beside];
+                let mut both = both.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
+                kernel_poll(&mut both, limit, mask)
+            }
         },
     ))
 }
@@ -292,7 +243,6 @@ fn concerns(epfd: c_int, events: *mut epoll_event, count: c_int) -> bool {
     count > 0 && !events.is_null() && epoll::is_ours(epfd)
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn epoll_wait(
     epfd: c_int,
     events: *mut epoll_event,
@@ -302,14 +252,13 @@ pub(super) unsafe extern "C-unwind" fn epoll_wait(
     cancel::point();
     if concerns(epfd, events, count) {
         // SAFETY: the program's promise to epoll_wait(2).
-        return unsafe { wait_ours(epfd, events, count, timeout, std::ptr::null()) };
+        return unsafe { wait_ours(epfd, events, count, limit_of_ms(timeout), std::ptr::null()) };
     }
     real!(epoll_wait as fn(c_int, *mut epoll_event, c_int, c_int) -> c_int,
         (epfd, events, count, timeout),
         else as_int(kernel!(SYS_epoll_pwait, epfd, events, count, timeout, 0, MASK_BYTES)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn epoll_pwait(
     epfd: c_int,
     events: *mut epoll_event,
@@ -320,14 +269,13 @@ pub(super) unsafe extern "C-unwind" fn epoll_pwait(
     cancel::point();
     if concerns(epfd, events, count) {
         // SAFETY: the program's promise to epoll_pwait(2).
-        return unsafe { wait_ours(epfd, events, count, timeout, mask) };
+        return unsafe { wait_ours(epfd, events, count, limit_of_ms(timeout), mask) };
     }
     real!(epoll_pwait as fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int,
         (epfd, events, count, timeout, mask),
         else as_int(kernel!(SYS_epoll_pwait, epfd, events, count, timeout, mask, MASK_BYTES)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn epoll_pwait2(
     epfd: c_int,
     events: *mut epoll_event,
@@ -337,10 +285,13 @@ pub(super) unsafe extern "C-unwind" fn epoll_pwait2(
 ) -> c_int {
     cancel::point();
     if concerns(epfd, events, count) {
-        // SAFETY: the program's pointer or null.
-        let timeout = unsafe { timespec_ms(time) };
         // SAFETY: the program's promise to epoll_pwait2(2).
-        return unsafe { wait_ours(epfd, events, count, timeout, mask) };
+        let limit = match unsafe { limit(time) } {
+            Ok(limit) => limit,
+            Err(errno) => return refused(errno),
+        };
+        // SAFETY: as above.
+        return unsafe { wait_ours(epfd, events, count, limit, mask) };
     }
     real!(epoll_pwait2 as
         fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int,

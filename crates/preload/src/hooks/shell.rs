@@ -14,6 +14,7 @@ use rustix::pipe::PipeFlags;
 
 use super::programs::environment;
 use super::spawn::{Actions, Attributes, Words};
+use super::{descriptors, spawn};
 use crate::guard::{ForkLock, LocalLock};
 use crate::handover::{Handover, Start};
 use crate::real::real;
@@ -146,7 +147,6 @@ fn restore_terminal_signals() {
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
     let handover = if command.is_null() { None } else { prepared(&[]) };
     let Some(handover) = handover else {
@@ -184,7 +184,6 @@ pub(super) unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
     status
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn popen(
     command: *const c_char,
     mode: *const c_char,
@@ -239,7 +238,7 @@ unsafe fn open(
     let mut actions: Actions = unsafe { std::mem::zeroed() };
     // SAFETY: the actions are initialized before they are used.
     let started = unsafe {
-        libc::posix_spawn_file_actions_init(&raw mut actions);
+        spawn::posix_spawn_file_actions_init(&raw mut actions);
         if let Some(streams) = STREAMS.lock() {
             // POSIX demands it: a shell that held the other end of another stream would keep it
             // open.
@@ -247,9 +246,9 @@ unsafe fn open(
                 libc::posix_spawn_file_actions_addclose(&raw mut actions, stream.fd);
             }
         }
-        libc::posix_spawn_file_actions_adddup2(&raw mut actions, theirs.as_raw_fd(), standard);
+        spawn::posix_spawn_file_actions_adddup2(&raw mut actions, theirs.as_raw_fd(), standard);
         let started = start(handover, command, &raw const actions, std::ptr::null());
-        libc::posix_spawn_file_actions_destroy(&raw mut actions);
+        spawn::posix_spawn_file_actions_destroy(&raw mut actions);
         started
     };
     let shell = started?;
@@ -257,7 +256,7 @@ unsafe fn open(
         let _ = rustix::io::fcntl_setfd(&ours, FdFlags::empty());
     }
     // SAFETY: the descriptor is owned here, and the stream takes it; the mode is a C string.
-    let file = unsafe { libc::fdopen(ours.as_raw_fd(), mode.as_ptr()) };
+    let file = unsafe { descriptors::fdopen(ours.as_raw_fd(), mode.as_ptr()) };
     if file.is_null() {
         return Err(sys::errno());
     }
@@ -268,7 +267,6 @@ unsafe fn open(
     Ok(file)
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn pclose(file: *mut FILE) -> c_int {
     let ours = STREAMS.lock().and_then(|mut streams| {
         let place = streams.iter().position(|stream| stream.file == file.addr())?;

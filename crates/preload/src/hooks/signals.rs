@@ -20,8 +20,7 @@ fn real_action(
     })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn sigaction(
+pub(super) unsafe extern "C-unwind" fn sigaction(
     signal: c_int,
     action: *const libc::sigaction,
     former: *mut libc::sigaction,
@@ -33,8 +32,7 @@ unsafe extern "C-unwind" fn sigaction(
     })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __sigaction(
+pub(super) unsafe extern "C-unwind" fn __sigaction(
     signal: c_int,
     action: *const libc::sigaction,
     former: *mut libc::sigaction,
@@ -60,8 +58,7 @@ fn install(signal: c_int, real: impl FnOnce() -> sighandler_t) -> sighandler_t {
 macro_rules! installers {
     ($($name:ident)*) => {
         $(
-            #[unsafe(no_mangle)]
-            unsafe extern "C-unwind" fn $name(
+            pub(super) unsafe extern "C-unwind" fn $name(
                 signal: c_int,
                 handler: sighandler_t,
             ) -> sighandler_t {
@@ -79,8 +76,7 @@ macro_rules! installers {
 
 installers! { signal bsd_signal ssignal sysv_signal __sysv_signal sigset }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
     let result = real!(siginterrupt as fn(c_int, c_int) -> c_int, (signal, interrupts), else {
         crate::sys::set_errno(libc::EAGAIN);
         -1
@@ -91,8 +87,7 @@ unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_
     result
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
+pub(super) unsafe extern "C-unwind" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
     let result = real!(pthread_cancel as fn(libc::pthread_t) -> c_int, (thread),
         else libc::ENOSYS);
     if result == 0 {

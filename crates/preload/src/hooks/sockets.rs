@@ -7,12 +7,13 @@ use libc::{c_int, c_ulong, c_void, sockaddr, socklen_t};
 use rustix::io::Errno;
 use rustix::net::{SocketType, ipproto, sockopt};
 use weft_fabric::WaitFor;
-use weft_socket::{Origin, Phase, Side};
+use weft_socket::{Phase, Side};
 
 use super::descriptors::note_blocking;
+use super::options::{leaves_to_kernel, note_options};
 use super::{as_int, kernel};
 use crate::arena::{Connection, flag};
-use crate::connection::{find, has_low_water, made, note_low_water, track};
+use crate::connection::{find, made, track};
 use crate::history::Address;
 use crate::real::real;
 use crate::table::{self, Entry};
@@ -25,13 +26,12 @@ fn is_of_program() -> bool {
 }
 
 /// True for a TCP socket. MPTCP and SCTP streams are none.
-fn is_tcp(fd: c_int) -> bool {
+pub(super) fn is_tcp(fd: c_int) -> bool {
     let socket = sys::borrow(fd);
     sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
         && sockopt::socket_type(socket) == Ok(SocketType::STREAM)
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let result = real!(listen as fn(c_int, c_int) -> c_int, (fd, backlog),
         else as_int(kernel!(SYS_listen, fd, backlog)));
@@ -46,7 +46,7 @@ pub(super) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_in
 /// Tells the daemon, once, that this process will accept connections of `fd` through weft.
 fn note_listener(fd: c_int) {
     match table::get(fd) {
-        Entry::Listener | Entry::OtherListener => return,
+        Entry::Listener | Entry::LeftToKernel => return,
         _ => {}
     }
     if is_tcp(fd) {
@@ -55,7 +55,11 @@ fn note_listener(fd: c_int) {
             epoll::forget(connection);
         }
         made(fd);
-        note_low_water(fd);
+        if leaves_to_kernel(fd) {
+            table::set(fd, Entry::LeftToKernel);
+            return;
+        }
+        note_options(fd);
         // Before the table has the listener: if this call opens the channel, it announces the
         // listeners of the table. The daemon's answer to that would be taken for the answer to this
         // packet, which still holds the listener open.
@@ -63,7 +67,7 @@ fn note_listener(fd: c_int) {
         history::begin();
         table::set(fd, Entry::Listener);
     } else {
-        table::set(fd, Entry::OtherListener);
+        table::set(fd, Entry::LeftToKernel);
     }
 }
 
@@ -82,7 +86,6 @@ fn accepted(listener: c_int, fd: c_int, nonblocking: bool) {
     sys::set_errno(errno);
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn accept(
     fd: c_int,
     address: *mut sockaddr,
@@ -100,7 +103,6 @@ pub(super) unsafe extern "C-unwind" fn accept(
     new
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn accept4(
     fd: c_int,
     address: *mut sockaddr,
@@ -131,7 +133,6 @@ unsafe fn bytes_of<'a>(address: *const sockaddr, length: socklen_t) -> &'a [u8] 
     unsafe { std::slice::from_raw_parts(address.cast(), length) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn connect(
     fd: c_int,
     address: *const sockaddr,
@@ -147,8 +148,8 @@ pub(super) unsafe extern "C-unwind" fn connect(
         let internet = family == libc::AF_INET || family == libc::AF_INET6;
         let nonblocking = match table::get(fd) {
             Entry::Unconnected { nonblocking } if begun && internet => Some(nonblocking),
-            Entry::None if begun && internet && is_tcp(fd) => {
-                note_low_water(fd);
+            Entry::None if begun && internet && is_tcp(fd) && !leaves_to_kernel(fd) => {
+                note_options(fd);
                 Some(sys::is_nonblocking(fd))
             }
             _ => None,
@@ -182,7 +183,6 @@ pub(super) fn track_unconnected(fd: c_int) {
     sys::set_errno(errno);
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(connection) = find(fd) {
         connection.stay_at_its_end(fd);
@@ -226,7 +226,6 @@ fn shut(connection: Connection, fd: c_int, how: c_int) -> bool {
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn socket(
     domain: c_int,
     kind: c_int,
@@ -273,7 +272,6 @@ fn makes_tcp(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) -> bool {
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn getpeername(
     fd: c_int,
     address: *mut sockaddr,
@@ -289,98 +287,6 @@ pub(super) unsafe extern "C-unwind" fn getpeername(
         else as_int(kernel!(SYS_getpeername, fd, address, length)))
 }
 
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C-unwind" fn setsockopt(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    length: socklen_t,
-) -> c_int {
-    if level == libc::SOL_SOCKET
-        && name == libc::SO_ZEROCOPY
-        && let Some(connection) = find(fd)
-        && !connection.send_over_tcp_for_good(fd)
-    {
-        // Bytes on the lane get no completions. Programs copy after this error.
-        sys::set_errno(libc::ENOTSUP);
-        return -1;
-    }
-    if let Some(connection) = find(fd)
-        && let Some(wish) = connection.wish(level, name)
-        && !value.is_null()
-        && length as usize >= size_of::<c_int>()
-    {
-        // SAFETY: the program's promise to setsockopt(2).
-        let on = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
-        connection.set(wish, on);
-        return 0;
-    }
-    let result = real!(setsockopt as fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
-        (fd, level, name, value, length),
-        else as_int(kernel!(SYS_setsockopt, fd, level, name, value, length)));
-    if result == 0
-        && level == libc::SOL_SOCKET
-        && name == libc::SO_RCVLOWAT
-        && length as usize >= size_of::<c_int>()
-        // SAFETY: the kernel just read a number there.
-        && unsafe { value.cast::<c_int>().read_unaligned() } > 1
-    {
-        has_low_water();
-        if let Some(connection) = find(fd) {
-            // Only the kernel can wait for so many bytes. The peer follows this end to TCP.
-            connection.set(flag::LOW_WATER, true);
-            connection.send_over_tcp_for_good(fd);
-        }
-    }
-    let sizes = [libc::SO_SNDBUF, libc::SO_RCVBUF, libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE];
-    if result == 0
-        && level == libc::SOL_SOCKET
-        && sizes.contains(&name)
-        && let Some(connection) = find(fd)
-        && connection.phase() == Phase::Laned
-    {
-        connection.fix_buffers(fd);
-    }
-    result
-}
-
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C-unwind" fn getsockopt(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    length: *mut socklen_t,
-) -> c_int {
-    let result = real!(getsockopt as
-        fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
-        (fd, level, name, value, length),
-        else as_int(kernel!(SYS_getsockopt, fd, level, name, value, length)));
-    if result == 0
-        && level == libc::SOL_SOCKET
-        && name == libc::SO_ERROR
-        && let Some(connection) = find(fd)
-        && let Some(error) = connection.take_error(fd)
-        // SAFETY: the kernel just wrote a length there.
-        && unsafe { *length } as usize == size_of::<c_int>()
-    {
-        // SAFETY: the kernel just wrote an int there.
-        unsafe { value.cast::<c_int>().write_unaligned(error) };
-    }
-    if result == 0
-        && let Some(connection) = find(fd)
-        && let Some(wish) = connection.wish(level, name)
-        // SAFETY: the kernel just wrote a length there.
-        && unsafe { *length } as usize == size_of::<c_int>()
-    {
-        // SAFETY: the kernel just wrote an int there.
-        unsafe { value.cast::<c_int>().write_unaligned(c_int::from(connection.has(wish))) };
-    }
-    result
-}
-
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn ioctl(
     fd: c_int,
     request: c_ulong,
@@ -389,8 +295,9 @@ pub(super) unsafe extern "C-unwind" fn ioctl(
     if let Some(connection) = find(fd) {
         if request == libc::FIONREAD
             && !argument.is_null()
-            && let Some(bytes) = unread(connection, fd)
+            && let Some(bytes) = connection.unread(fd)
         {
+            let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
             // SAFETY: the program's int, which FIONREAD writes.
             unsafe { *argument.cast::<c_int>() = bytes };
             return 0;
@@ -403,30 +310,19 @@ pub(super) unsafe extern "C-unwind" fn ioctl(
     }
     let result = real!(ioctl as fn(c_int, c_ulong, *mut c_void) -> c_int,
         (fd, request, argument), else as_int(kernel!(SYS_ioctl, fd, request, argument)));
+    if result == 0
+        && (request == libc::TIOCOUTQ || request == sys::SIOCOUTQNSD)
+        && let Some(connection) = find(fd)
+    {
+        let place = argument.cast::<c_int>();
+        // SAFETY: the kernel just wrote an int there.
+        let unacknowledged = unsafe { place.read_unaligned() };
+        // SAFETY: as above.
+        unsafe { place.write_unaligned(connection.data_of_unacknowledged(unacknowledged)) };
+    }
     if result == 0 && request == libc::FIONBIO {
         // SAFETY: the kernel just read an int there.
         note_blocking(fd, unsafe { argument.cast::<c_int>().read_unaligned() } != 0);
     }
     result
-}
-
-/// The bytes that a read can get, for FIONREAD: those left on TCP and those on the lane. `None`
-/// when the kernel knows the answer.
-fn unread(connection: Connection, fd: c_int) -> Option<c_int> {
-    let mut receiving = connection.receiving_on_lane(fd)?;
-    let on_tcp = match receiving.origin() {
-        Origin::Lane => 0,
-        // Before the switch, and on TCP again, all bytes are in the kernel's socket.
-        Origin::Tcp { at_most: None } | Origin::Wakeups(_) | Origin::Return => return None,
-        Origin::Tcp { at_most: Some(left) } => {
-            let here = rustix::io::ioctl_fionread(sys::borrow(fd)).unwrap_or(0);
-            if here < left {
-                // Bytes on the lane come after bytes of TCP that have not arrived yet.
-                return Some(c_int::try_from(here).unwrap_or(c_int::MAX));
-            }
-            left
-        }
-    };
-    let total = receiving.state.available(receiving.lane).saturating_add(on_tcp);
-    Some(c_int::try_from(total).unwrap_or(c_int::MAX))
 }

@@ -37,7 +37,6 @@ fn forget(actions: *const Actions) {
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn posix_spawn_file_actions_init(
     actions: *mut Actions,
 ) -> c_int {
@@ -45,7 +44,6 @@ pub(super) unsafe extern "C-unwind" fn posix_spawn_file_actions_init(
     real!(posix_spawn_file_actions_init as fn(*mut Actions) -> c_int, (actions), else libc::ENOSYS)
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn posix_spawn_file_actions_destroy(
     actions: *mut Actions,
 ) -> c_int {
@@ -54,7 +52,6 @@ pub(super) unsafe extern "C-unwind" fn posix_spawn_file_actions_destroy(
         else libc::ENOSYS)
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(
     actions: *mut Actions,
     from: c_int,
@@ -105,7 +102,6 @@ unsafe fn with_handover(
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn posix_spawn(
     pid: *mut pid_t,
     path: *const c_char,
@@ -125,7 +121,6 @@ pub(super) unsafe extern "C-unwind" fn posix_spawn(
     unsafe { with_handover(path.map(Path::new), actions, environment, spawn) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn posix_spawnp(
     pid: *mut pid_t,
     file: *const c_char,

@@ -22,7 +22,6 @@ use crate::{cancel, waits};
 /// A pipe that poll calls writable has room for this many bytes.
 const PIPE_BYTES: usize = 4096;
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn splice(
     input: c_int,
     input_offset: *mut off_t,
@@ -81,8 +80,8 @@ fn from_lane(
             Err(_) if total > 0 => break,
             Err(errno) => return Err(errno),
         };
-        let wait = if how.dont_wait { 0 } else { i64::from(i32::MAX) };
-        if waits::poll_one(output, PollFlags::OUT, wait)?.is_empty() {
+        let limit = how.dont_wait.then_some(0);
+        if waits::poll_within(output, PollFlags::OUT, limit)?.is_empty() {
             return if total > 0 { Ok(total) } else { Err(Errno::AGAIN) };
         }
         let moved = match rustix::io::write(pipe, &buffer[..there]) {

@@ -3,15 +3,17 @@
 use libc::{c_int, c_void, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
+use super::ancillary::tell;
 use super::memory::{check, source, target};
+use super::times::limit;
 use super::vectors::{receive_vector, send_vector};
 use super::{as_int, kernel, returned};
 use crate::arena::{Connection, flag};
 use crate::cancel;
 use crate::connection::find;
 use crate::real::real;
-use crate::sys;
 use crate::transfer::How;
+use crate::{sys, waits};
 
 /// The [`How`] of a call with `flags`; `None` when a flag needs the kernel.
 fn how(flags: c_int) -> Option<How> {
@@ -32,13 +34,51 @@ fn how(flags: c_int) -> Option<How> {
     })
 }
 
-/// Takes up to `length` bytes and drops them, as MSG_TRUNC does on TCP.
+/// Takes up to `length` bytes and drops them, as MSG_TRUNC does on TCP. With MSG_PEEK they stay.
+#[cold]
 fn discard(connection: Connection, fd: c_int, length: usize, how: How) -> Result<usize, Errno> {
-    let mut waste = vec![0u8; length.min(1 << 16)];
-    connection.receive(fd, &mut [&mut waste], how)
+    /// The bytes that are dropped at a time.
+    const PART_BYTES: usize = 1 << 16;
+    if how.peek {
+        return count_ahead(connection, fd, length, how);
+    }
+    let mut waste = vec![0u8; length.min(PART_BYTES)];
+    let mut total = 0;
+    loop {
+        let wanted = waste.len().min(length - total);
+        let dont_wait = how.dont_wait || total > 0 && !how.wait_all;
+        match connection.receive(fd, &mut [&mut waste[..wanted]], How { dont_wait, ..how }) {
+            Ok(taken) => {
+                total += taken;
+                // A short part says that there are no more bytes.
+                if taken < wanted || total == length {
+                    return Ok(total);
+                }
+            }
+            // The thread ends in its hook.
+            Err(Errno::CANCELED) => return Err(Errno::CANCELED),
+            Err(_) if total > 0 => return Ok(total),
+            Err(errno) => return Err(errno),
+        }
+    }
 }
 
-#[unsafe(no_mangle)]
+/// How many of `length` bytes are there, for MSG_TRUNC with MSG_PEEK.
+fn count_ahead(connection: Connection, fd: c_int, length: usize, how: How) -> Result<usize, Errno> {
+    /// More than any socket's buffer holds.
+    const MOST: usize = 64 << 20;
+    let mut seen = vec![0u8; if how.wait_all { length.min(MOST) } else { length.min(1) }];
+    let first = connection.receive(fd, &mut [&mut seen[..]], how)?;
+    if how.wait_all || first == 0 {
+        return Ok(first);
+    }
+    let there = connection
+        .unread(fd)
+        .or_else(|| rustix::io::ioctl_fionread(sys::borrow(fd)).ok())
+        .map_or(first, |there| usize::try_from(there).unwrap_or(usize::MAX));
+    Ok(there.max(first).min(length))
+}
+
 pub(super) unsafe extern "C-unwind" fn read(
     fd: c_int,
     buffer: *mut c_void,
@@ -54,7 +94,6 @@ pub(super) unsafe extern "C-unwind" fn read(
         else kernel!(SYS_read, fd, buffer, length))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn __read_chk(
     fd: c_int,
     buffer: *mut c_void,
@@ -74,7 +113,6 @@ fn check_room(length: size_t, room: size_t) {
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn write(
     fd: c_int,
     buffer: *const c_void,
@@ -90,7 +128,6 @@ pub(super) unsafe extern "C-unwind" fn write(
         else kernel!(SYS_write, fd, buffer, length))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
     buffer: *mut c_void,
@@ -121,7 +158,6 @@ pub(super) unsafe extern "C-unwind" fn recvfrom(
         else kernel!(SYS_recvfrom, fd, buffer, length, flags, address, address_length))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn recv(
     fd: c_int,
     buffer: *mut c_void,
@@ -137,7 +173,6 @@ pub(super) unsafe extern "C-unwind" fn recv(
         else kernel!(SYS_recvfrom, fd, buffer, length, flags, 0, 0))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn __recv_chk(
     fd: c_int,
     buffer: *mut c_void,
@@ -150,7 +185,6 @@ pub(super) unsafe extern "C-unwind" fn __recv_chk(
     unsafe { recv(fd, buffer, length, flags) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn __recvfrom_chk(
     fd: c_int,
     buffer: *mut c_void,
@@ -174,7 +208,6 @@ fn how_to_send(connection: Connection, fd: c_int, flags: c_int) -> Option<How> {
     if urgent || completes { None } else { how(flags & !libc::MSG_OOB) }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn send(
     fd: c_int,
     buffer: *const c_void,
@@ -203,7 +236,6 @@ fn stay_before_fastopen(fd: c_int, flags: c_int) {
     }
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn sendto(
     fd: c_int,
     buffer: *const c_void,
@@ -224,7 +256,6 @@ pub(super) unsafe extern "C-unwind" fn sendto(
         else kernel!(SYS_sendto, fd, buffer, length, flags, address, address_length))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn recvmsg(
     fd: c_int,
     message: *mut msghdr,
@@ -237,18 +268,19 @@ pub(super) unsafe extern "C-unwind" fn recvmsg(
     {
         // SAFETY: the program's message, which recvmsg(2) would read and write.
         let header = unsafe { &mut *message };
-        header.msg_namelen = 0;
-        header.msg_controllen = 0;
-        header.msg_flags = 0;
         let (parts, count) = (header.msg_iov, header.msg_iovlen);
         // SAFETY: the program's promise to recvmsg(2).
-        return returned(unsafe { receive_vector(connection, fd, parts, count, how) });
+        let received = unsafe { receive_vector(connection, fd, parts, count, how) };
+        if received.is_ok() {
+            // SAFETY: as above.
+            unsafe { tell(connection, fd, header) };
+        }
+        return returned(received);
     }
     real!(recvmsg as fn(c_int, *mut msghdr, c_int) -> ssize_t, (fd, message, flags),
         else kernel!(SYS_recvmsg, fd, message, flags))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn sendmsg(
     fd: c_int,
     message: *const msghdr,
@@ -374,19 +406,9 @@ impl TimeLimit {
     /// # Safety
     /// `place` is null, or a time that can be changed while the value is used.
     unsafe fn begin(place: *mut libc::timespec) -> Result<Option<Self>, Errno> {
-        if place.is_null() {
-            return Ok(None);
-        }
-        check(place as usize, size_of::<libc::timespec>())?;
         // SAFETY: the caller's promise.
-        let time = unsafe { *place };
-        let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno::INVAL)?;
-        let nanoseconds = u64::try_from(time.tv_nsec).map_err(|_| Errno::INVAL)?;
-        if nanoseconds >= SECOND_NS {
-            return Err(Errno::INVAL);
-        }
-        let length_ns = seconds.saturating_mul(SECOND_NS).saturating_add(nanoseconds);
-        Ok(Some(Self { place, ends_ns: sys::now_ns().saturating_add(length_ns) }))
+        let ends_ns = waits::deadline(unsafe { limit(place) }?);
+        Ok(ends_ns.map(|ends_ns| Self { place, ends_ns }))
     }
 
     /// Stores the time that is left. True if that is nothing.
@@ -404,7 +426,6 @@ impl TimeLimit {
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
@@ -421,7 +442,6 @@ pub(super) unsafe extern "C-unwind" fn recvmmsg(
         else as_int(kernel!(SYS_recvmmsg, fd, messages, count, flags, timeout)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn sendmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
@@ -445,7 +465,6 @@ pub(super) unsafe extern "C-unwind" fn sendmmsg(
         else as_int(kernel!(SYS_sendmmsg, fd, messages, count, flags)))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn sendfile(
     out: c_int,
     input: c_int,
@@ -461,7 +480,6 @@ pub(super) unsafe extern "C-unwind" fn sendfile(
         (out, input, offset, count), else kernel!(SYS_sendfile, out, input, offset, count))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn sendfile64(
     out: c_int,
     input: c_int,

@@ -86,7 +86,6 @@ fn how(offset: off_t, flags: c_int) -> Option<How> {
     (offset == -1).then_some(How { dont_wait, ..How::default() })
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn readv(
     fd: c_int,
     vector: *const iovec,
@@ -102,7 +101,6 @@ pub(super) unsafe extern "C-unwind" fn readv(
         else kernel!(SYS_readv, fd, vector, count))
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn writev(
     fd: c_int,
     vector: *const iovec,
@@ -122,8 +120,7 @@ pub(super) unsafe extern "C-unwind" fn writev(
 macro_rules! with_flags {
     ($($name:ident $name64:ident $call:ident $number:ident;)*) => {
         $(
-            #[unsafe(no_mangle)]
-            unsafe extern "C-unwind" fn $name(
+            pub(super) unsafe extern "C-unwind" fn $name(
                 fd: c_int,
                 vector: *const iovec,
                 count: c_int,
@@ -142,8 +139,7 @@ macro_rules! with_flags {
                     else kernel!($number, fd, vector, count, offset, 0, flags))
             }
 
-            #[unsafe(no_mangle)]
-            unsafe extern "C-unwind" fn $name64(
+            pub(super) unsafe extern "C-unwind" fn $name64(
                 fd: c_int,
                 vector: *const iovec,
                 count: c_int,

@@ -1,5 +1,6 @@
 //! Reading and writing a tracked connection, blocking or not.
 
+mod peek;
 mod receive;
 mod send;
 mod tcp;
@@ -14,6 +15,7 @@ use weft_socket::Limits;
 use weft_sync::{AdaptiveWait, Learned};
 
 use crate::arena::{Connection, flag};
+use crate::waits::Limit;
 use crate::{process, sys, waits};
 
 /// The options of one read or write.
@@ -123,16 +125,11 @@ fn piece(lane: &impl Carry) -> usize {
     usize::try_from(lane.sink_bytes() / 4).unwrap_or(usize::MAX).max(1)
 }
 
-/// The milliseconds that are left of `limit`, which begins to run at the first call.
-fn time_left_ms(limit: i64, deadline: &mut Option<u64>) -> i64 {
-    let now = sys::now_ns();
-    let limit_ns = u64::try_from(limit).unwrap_or(0) * 1_000_000;
-    let end = *deadline.get_or_insert(now + limit_ns);
-    i64::try_from(end.saturating_sub(now).div_ceil(1_000_000)).unwrap_or(i64::MAX)
-}
-
-/// SO_RCVTIMEO or SO_SNDTIMEO in milliseconds, if it is set.
-fn timeout_ms(fd: RawFd, which: Timeout) -> Option<i64> {
+/// What is left of SO_RCVTIMEO or SO_SNDTIMEO, if it is set. It begins to run at the first call.
+fn time_left(fd: RawFd, which: Timeout, deadline: &mut Option<u64>) -> Limit {
     let time = socket_timeout(sys::borrow(fd), which).ok()??;
-    i64::try_from(time.as_millis()).ok()
+    let now = sys::now_ns();
+    let limit = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let end = *deadline.get_or_insert(now.saturating_add(limit));
+    Some(end.saturating_sub(now))
 }

@@ -15,8 +15,9 @@ use weft_socket::{Empty, Origin, Phase, ReadError, ReceiveSide, closed};
 use weft_sync::Step;
 use weft_wire::stats::{BYTES_FABRIC_RECEIVED, BYTES_TCP_RECEIVED};
 
+use super::peek::peek_lane_behind;
 use super::tcp::{receive_tcp, wait_and_receive};
-use super::{Attempt, How, piece, time_left_ms, timeout_ms};
+use super::{Attempt, How, piece, time_left};
 use crate::arena::{Connection, flag};
 use crate::bells::Bell;
 use crate::direction::ReceiveGuard;
@@ -27,6 +28,9 @@ use crate::{cancel, process, stats, sys, waits};
 impl Connection {
     /// Reads into `targets` one after the other, and returns how many bytes; 0 at the end of file.
     pub fn receive(&self, fd: RawFd, targets: &mut [&mut [u8]], how: How) -> Result<usize, Errno> {
+        if how.peek && how.wait_all {
+            return self.peek_for_all(fd, targets, how);
+        }
         let wanted: usize = targets.iter().map(|target| target.len()).sum();
         let mut total = 0;
         let mut adaptive_wait = self.adaptive_wait();
@@ -53,7 +57,7 @@ impl Connection {
                         self.learn(adaptive_wait, true);
                         waited = false;
                     }
-                    if !how.wait_all || how.peek || total == wanted {
+                    if !how.wait_all || total == wanted {
                         return Ok(total);
                     }
                     adaptive_wait.restart();
@@ -227,7 +231,11 @@ impl Connection {
                 None => Attempt::WouldBlock,
                 // All bytes are wakeups: the peer posted the switch before it sent them.
                 Some(0) => Attempt::Again,
-                Some(data) if how.peek => Attempt::Moved(data),
+                Some(data) if how.peek => {
+                    let behind = data == limit;
+                    let more = if behind { peek_lane_behind(receiving, targets, data) } else { 0 };
+                    Attempt::Moved(data + more)
+                }
                 Some(data) => self.take_tcp(fd, receiving, targets, skip, data),
             },
             end @ (Attempt::End | Attempt::Failed(_)) => self.after_end_of_tcp(receiving, end),
@@ -299,7 +307,7 @@ impl Connection {
         how: How,
         room: &mut bool,
     ) -> Attempt {
-        if how.peek && targets.len() > 1 {
+        if how.peek {
             return self.peek_lane(fd, receiving, targets);
         }
         let lane = receiving.lane;
@@ -315,13 +323,12 @@ impl Connection {
             }
             // In pieces, so that a peer that sleeps for lack of room goes on while this end reads
             // the rest.
-            let piece = if how.peek { part.len() } else { piece(lane) };
-            for part in part.chunks_mut(piece) {
+            for part in part.chunks_mut(piece(lane)) {
                 if std::mem::take(room) {
                     self.ring_for_room(fd);
                 }
                 let wanted = part.len();
-                match receiving.state.read(lane, part, how.peek) {
+                match receiving.state.read(lane, part, false) {
                     Ok(reading) => {
                         total += reading.bytes;
                         *room |= reading.room;
@@ -341,10 +348,8 @@ impl Connection {
                 break;
             }
         }
-        if !how.peek {
-            stats::add(BYTES_FABRIC_RECEIVED, total as u64);
-            self.count();
-        }
+        stats::add(BYTES_FABRIC_RECEIVED, total as u64);
+        self.count();
         if short && receiving.state.origin(lane) == Origin::Return {
             // The kernel's read stops at an urgent byte.
             let on_tcp = matches!(receiving.origin(), Origin::Tcp { .. });
@@ -355,35 +360,8 @@ impl Connection {
         Attempt::Moved(total)
     }
 
-    /// Peeks into several targets. Every peek starts at the head of the lane, so one peek fills
-    /// them all.
-    fn peek_lane<L: Lane>(
-        &self,
-        fd: RawFd,
-        receiving: &mut ReceiveGuard<'_, L>,
-        targets: &mut [&mut [u8]],
-    ) -> Attempt {
-        let wanted = targets.iter().map(|target| target.len()).sum();
-        let lane = receiving.lane;
-        let there = usize::try_from(receiving.state.available(lane)).unwrap_or(usize::MAX);
-        // At least one byte, so that the read finds an end.
-        let mut seen = vec![0; there.max(1).min(wanted)];
-        match receiving.state.read(lane, &mut seen, true) {
-            Ok(reading) => {
-                let mut rest = &seen[..reading.bytes];
-                for target in targets {
-                    let (part, behind) = rest.split_at(target.len().min(rest.len()));
-                    target[..part.len()].copy_from_slice(part);
-                    rest = behind;
-                }
-                Attempt::Moved(reading.bytes)
-            }
-            Err(error) => self.lane_is_empty(fd, receiving, error),
-        }
-    }
-
     /// The result of a read that found nothing on the lane.
-    fn lane_is_empty<L: Lane>(
+    pub(super) fn lane_is_empty<L: Lane>(
         &self,
         fd: RawFd,
         receiving: &mut ReceiveGuard<'_, L>,
@@ -479,7 +457,7 @@ impl Connection {
         let wakeup = match bell {
             None => waits::wait_for_wakeup(fd),
             Some(bell) => {
-                let limit = timeout_ms(fd, Timeout::Recv).map(|most| time_left_ms(most, deadline));
+                let limit = time_left(fd, Timeout::Recv, deadline);
                 let slice = self.bounds_sleep(limit);
                 let events = self.wakes_by_kernel(fd);
                 let Some(asleep) = self.falls_asleep() else { return waits::Wakeup::Woken };

@@ -17,13 +17,13 @@ use weft_sync::Step;
 use weft_wire::stats::{BYTES_FABRIC_SENT, BYTES_TCP_SENT};
 
 use super::tcp::send_tcp;
-use super::{Attempt, How, limits_on, piece, time_left_ms, timeout_ms};
+use super::{Attempt, How, limits_on, piece, time_left};
 use crate::arena::{Connection, flag};
 use crate::bells::Bell;
 use crate::direction::{Locked, SendGuard};
 use crate::lane::either;
 use crate::signals::Watch;
-use crate::waits::LOOK_AGAIN_MS;
+use crate::waits::{LOOK_AGAIN_NS, Limit};
 use crate::{process, settling, signals, stats, sys, waits};
 
 impl Connection {
@@ -343,9 +343,9 @@ impl Connection {
                 _ => None,
             }
         };
-        let limit_ms = timeout_ms(fd, Timeout::Send).map(|limit| time_left_ms(limit, deadline));
+        let limit = time_left(fd, Timeout::Send, deadline);
         let slept = if let Some(stale) = armed {
-            self.sleep_until_wakeup(fd, bell, stale, limit_ms)
+            self.sleep_until_wakeup(fd, bell, stale, limit)
         } else {
             // On TCP the kernel knows when there is room. A record that goes first may wait for
             // something else: the thread that drives the endpoint wakes this one.
@@ -354,14 +354,13 @@ impl Connection {
             {
                 let Some(asleep) = self.falls_asleep() else { return Ok(()) };
                 let both = (bell, &asleep);
-                waits::poll_with_bell(fd, PollFlags::empty(), both, Some(LOOK_AGAIN_MS))?;
+                waits::poll_with_bell(fd, PollFlags::empty(), both, Some(LOOK_AGAIN_NS))?;
                 return Ok(());
             }
-            let wait = limit_ms.unwrap_or(i64::from(i32::MAX));
-            waits::poll_one(fd, PollFlags::OUT, wait).map(|_| ())
+            waits::poll_within(fd, PollFlags::OUT, limit).map(|_| ())
         };
         match slept {
-            Ok(()) if limit_ms == Some(0) => Err(Errno::AGAIN),
+            Ok(()) if limit == Some(0) => Err(Errno::AGAIN),
             Ok(()) => Ok(()),
             Err(errno) => Err(errno),
         }
@@ -374,9 +373,9 @@ impl Connection {
         fd: RawFd,
         bell: Option<&Bell>,
         stale: StaleWakeups,
-        limit_ms: Option<i64>,
+        limit: Limit,
     ) -> Result<(), Errno> {
-        let slice = limit_ms.map_or(LOOK_AGAIN_MS, |limit| limit.min(LOOK_AGAIN_MS));
+        let slice = waits::at_most(limit, LOOK_AGAIN_NS);
         if let Some(bell) = bell
             && self.is_on_far_lane()
         {
@@ -398,7 +397,7 @@ impl Connection {
             if !self.drain(fd, stale) {
                 return Ok(());
             }
-            let seen = waits::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, slice)?;
+            let seen = waits::poll_within(fd, PollFlags::IN | PollFlags::RDHUP, Some(slice))?;
             if seen.contains(PollFlags::IN) {
                 self.woken_by_bytes();
             }
