@@ -6,6 +6,8 @@
  *                               number: syscall(SYS_clone)
  *                               Fork: _Fork(3), or syscall(SYS_fork) where there is none
  *                               shares: clone(3) with the memory of its parent. It writes nothing
+ *        cloned HOW WHEN HOST PORT      the same with another end at that address:
+ *        cloned listen HOW HOST PORT    is one, for a client with that HOW
  *
  * The other end is a thread, or with a WHEN a process:
  *     alone      the child writes after its parent has closed the connection
@@ -31,7 +33,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TALKS = 300, PIECES = 20000, PIECE = 4096, OF_CHILD = 128 };
+enum { TALKS = 300, PIECE = 4096, OF_CHILD = 128 };
+
+static long pieces = 20000;
 
 static int connection, gate[2];
 static int is_alone, is_in_handler, is_stopped, shares;
@@ -48,7 +52,7 @@ static void fail(const char *what)
 static void writes(unsigned char who)
 {
     unsigned char next = 0, piece[PIECE];
-    for (int number = 0; number < PIECES; number++) {
+    for (long number = 0; number < pieces; number++) {
         for (int place = 0; place < PIECE; place++)
             piece[place] = who | (next++ & 127);
         for (size_t done = 0; done < sizeof piece;) {
@@ -87,7 +91,7 @@ static void *reads(void *listener)
     if (is_stopped && (write(from, unread + half, half) != (ssize_t)half || raise(SIGSTOP)))
         fail("stop");
     unsigned char next[2] = { 0, 0 }, piece[PIECE];
-    for (long left = (shares || is_stopped ? 1L : 2L) * PIECES * PIECE; left > 0;) {
+    for (long left = (shares || is_stopped ? 1L : 2L) * pieces * PIECE; left > 0;) {
         ssize_t more = read(from, piece, sizeof piece);
         if (more <= 0)
             fail("bytes are missing");
@@ -164,19 +168,36 @@ int main(int count, char **words)
     is_alone = !strcmp(when, "alone");
     is_in_handler = !strcmp(when, "handler");
     is_stopped = !strcmp(when, "stopped");
+    int is_far = count > 4, listens = !strcmp(how, "listen");
+    shares |= listens && !strcmp(when, "shares");
     int is_process = is_alone || is_in_handler || is_stopped;
     for (size_t place = 0; place < sizeof unread; place++)
         unread[place] = place % 251;
     alarm(50);
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t size = sizeof at;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)&at, size) || listen(listener, 1))
+    if (is_far) {
+        pieces = 2000;
+        inet_pton(AF_INET, words[3], &at.sin_addr);
+        at.sin_port = htons(atoi(words[4]));
+    }
+    int listener = is_far && !listens ? -1 : socket(AF_INET, SOCK_STREAM, 0);
+    if (listener >= 0 && (bind(listener, (struct sockaddr *)&at, size) || listen(listener, 1)))
         fail("listen");
-    getsockname(listener, (struct sockaddr *)&at, &size);
+    if (listens) {
+        puts("ready");
+        fflush(stdout);
+        reads(&listener);
+        puts("all of them");
+        return 0;
+    }
+    if (!is_far)
+        getsockname(listener, (struct sockaddr *)&at, &size);
     pthread_t reader;
-    pid_t other_end = is_process ? fork() : 0;
-    if (!is_process)
+    pid_t other_end = is_process && !is_far ? fork() : 1;
+    if (is_far)
+        ;
+    else if (!is_process)
         pthread_create(&reader, NULL, reads, &listener);
     else if (other_end == 0) {
         reads(&listener);
@@ -225,7 +246,9 @@ int main(int count, char **words)
         fprintf(stderr, "the child ended with %x\n", status);
         return 1;
     }
-    if (!is_process)
+    if (is_far)
+        close(connection);
+    else if (!is_process)
         pthread_join(reader, NULL);
     else if (waitpid(other_end, &status, 0) != other_end || status != 0) {
         fprintf(stderr, "the other end ended with %x\n", status);

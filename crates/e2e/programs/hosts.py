@@ -170,15 +170,16 @@ def device():
     assert joined.wait(LIMIT) == 0 and "to all of you" in text_of(log), text_of(log)
 
 
-def under_weft(host, between, *command, options=("--stats",), before=(), **how):
+def under_weft(host, between, *command, options=("--stats",), before=(), at_once=False, **how):
     """Starts a program under weft, with what it says of other hosts. Without options it can be
-    signalled. `before` is a command that runs weft."""
+    signalled. `before` is a command that runs weft. Its connections move as users have it, or
+    `at_once`, at their first call."""
     environment = {**host.environment(), "WEFT_SOCKET_BETWEEN_HOSTS": between}
     # On a busy machine an endpoint takes seconds to open and to reach another one.
     environment["WEFT_DAEMON_ANSWER_MS"] = "20000"
-    # As users have it. Other cases have connections move at their first call.
     for name in ("WEFT_SOCKET_SWITCH_CALLS", "WEFT_SOCKET_SWITCH_WAIT_US"):
-        environment.pop(name, None)
+        if not at_once:
+            environment.pop(name, None)
     return host.start(*before, WEFT, "run", *options, "--", *command, env=environment,
                       start_new_session=True, **how)
 
@@ -351,6 +352,49 @@ def socket_ends():
                 assert "ConnectionResetError" in text_of(log) or "BrokenPipe" in text_of(log), (
                     text_of(log))
                 assert max(moved(log)) > 0, text_of(log)
+
+
+def compiled(name):
+    """A program of this folder, in C."""
+    binary, source = DIRECTORY / name, pathlib.Path(__file__).with_name(f"{name}.c")
+    subprocess.run(["gcc", "-O1", "-pthread", "-o", binary, source], check=True)
+    return str(binary)
+
+
+def socket_children():
+    """Children that use no endpoint of their parent, and an end that is stopped for a while."""
+    one, two = hosts()
+    cloned = compiled("cloned")
+    ways = [("clone", ""), ("number", "alone"), ("Fork", "handler"), ("shares", "")]
+    pairs = []
+    for port, (how, when) in enumerate(ways, 7101):
+        at = ("10.9.0.2", str(port))
+        server = under_weft(two, "always", cloned, "listen", how, *at, at_once=True)
+        until("the server is ready", lambda log=server[1]: "ready" in text_of(log))
+        pairs.append((server, under_weft(one, "always", cloned, how, when, *at, at_once=True)))
+    for server, client in pairs:
+        for process, log in (client, server):
+            assert process.wait(LIMIT) == 0, text_of(log)
+            assert "all of them" in text_of(log), text_of(log)
+        over_fabric(client[1])
+    flooded = {}
+    for port, stops in enumerate(("server", "client"), 7301):
+        options = {side: () if side == stops else ("--stats",) for side in ("server", "client")}
+        server = talk(two, "server", port, 1, options=options["server"])
+        until("the server is ready", lambda log=server[1]: "ready" in text_of(log))
+        client = talk(one, "flood", port, 2, options=options["client"])
+        until("the client is connected", lambda log=client[1]: "connected" in text_of(log))
+        flooded[stops] = {"server": server, "client": client}
+    time.sleep(1)
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for stops, ends in flooded.items():
+            os.killpg(ends[stops][0].pid, number)
+        time.sleep(0.5)
+    for stops, ends in flooded.items():
+        for side, (process, log) in ends.items():
+            assert process.wait(LIMIT) == 0, text_of(log)
+            assert side == stops or max(moved(log)) > 0, text_of(log)
+        assert "same" in text_of(ends["client"][1]), text_of(ends["client"][1])
 
 
 def over_fabric(log):

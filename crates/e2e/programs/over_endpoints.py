@@ -3,12 +3,10 @@
 usage: over_endpoints.py server PORT CONNECTIONS [HOST]
        over_endpoints.py echo|forks PORT CONNECTIONS [HOST]
        over_endpoints.py flood PORT SECONDS [HOST]
-       over_endpoints.py closes PORT 1
 
 The server answers each connection with what it gets, from one epoll set, and says how each ended.
 A client checks every byte; with `forks` it makes a child now and then, which uses the connection,
-and one program. `flood` writes for a time and says how it ended. `closes` closes descriptors that
-it does not know, and then puts a file at their numbers.
+and one program. `flood` writes for a time and says how it ended.
 """
 
 import hashlib
@@ -17,7 +15,6 @@ import selectors
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
@@ -132,58 +129,8 @@ def flood():
     print("same" if answers.digest() == sent.digest() else "different", flush=True)
 
 
-def descriptors():
-    """The number and the file of each descriptor of this process."""
-    found = {}
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            found[int(number)] = os.readlink(f"/proc/self/fd/{number}")
-        except OSError:
-            pass
-    return found
-
-
-def is_of_endpoint(file):
-    """True for kinds of files that the program has not opened, but for arenas."""
-    kinds = ("socket:", "anon_inode:", "/memfd:weft-")
-    return file.startswith(kinds) and not file.startswith("/memfd:weft-arena")
-
-
-def closes():
-    connection = socket.create_connection((host, port))
-    list(turns(connection, 120))
-    own = connection.fileno()
-    before = {number for number, file in descriptors().items() if is_of_endpoint(file)}
-    for number in range(3, max(before) + 1):
-        if number != own:
-            try:
-                os.close(number)
-            except OSError:
-                pass
-    lost = before - set(descriptors())
-    assert not lost, f"closed: {lost}"
-    os.closerange(3, own)
-    os.closerange(own + 1, 1 << 20)
-    # The line to the daemon is opened anew when it is wanted.
-    lost = before - set(descriptors())
-    assert len(lost) <= 1, f"closed by a range: {lost}"
-    list(turns(connection, 40))
-    with tempfile.TemporaryFile() as file:
-        taken = set(descriptors()) & before - {own, file.fileno()}
-        for number in taken:
-            os.dup2(file.fileno(), number)
-        list(turns(connection, 40))
-        for number in taken:
-            assert os.path.sameopenfile(number, file.fileno()), f"{number} is not the program's"
-        assert file.seek(0, os.SEEK_END) == 0, "something was written to the program's file"
-    connection.close()
-    print(len(taken) > 5 and "right", flush=True)
-
-
 if mode == "server":
     serve()
-elif mode == "closes":
-    closes()
 elif mode == "flood":
     flood()
 else:

@@ -12,7 +12,6 @@
 //! | `WEFT_E2E_KILLS` | kills in each test of sudden death | 20 |
 //! | `WEFT_E2E_AWAY` | least seconds for which a peer sleeps, computes or is stopped | 0.1 to 1.2 |
 //! | `WEFT_E2E_SEED` | seed of sizes, delays and moments | 1 |
-//! | `WEFT_E2E_LANE_KIND` | `socket.lane_kind`; some cases are of `memory` alone | memory |
 //! | `WEFT_E2E_THIRD` | 0 to 2: the third of the ways in which cases run ([`third`]) | all |
 //! | `WEFT_E2E_PROVIDERS` | providers of `ofi` and `libfabric`, with commas | those in software |
 //! | `WEFT_E2E_SOURCE` | the address of their interface | 127.0.0.1 |
@@ -50,23 +49,6 @@ pub use process::{Ended, Running};
 pub use statistics::Statistics;
 pub use suite::{Case, Outcome, Skip};
 pub use third::{Share, is_one_sided, share_of};
-
-/// True if this run is of lanes over endpoints (`WEFT_E2E_LANE_KIND`).
-#[must_use]
-pub fn is_over_endpoints() -> bool {
-    std::env::var_os("WEFT_E2E_LANE_KIND").is_some_and(|kind| kind == "endpoint")
-}
-
-/// For a case that is about lanes in memory.
-///
-/// # Errors
-/// In a run of lanes over endpoints: the case is skipped, because of `reason`.
-pub fn needs_lanes_in_memory(reason: &str) -> Outcome {
-    if is_over_endpoints() {
-        return Err(Skip(format!("of lanes in memory alone: {reason}")));
-    }
-    Ok(())
-}
 
 /// The providers of libfabric to test: those of the environment, or else `usual`.
 #[must_use]

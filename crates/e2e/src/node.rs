@@ -169,9 +169,6 @@ impl Node {
             // Long enough for a daemon on a busy machine.
             .env("WEFT_DAEMON_ANSWER_MS", "2000")
             .stdin(Stdio::null());
-        if let Some(kind) = std::env::var_os("WEFT_E2E_LANE_KIND") {
-            command.env("WEFT_SOCKET_LANE_KIND", kind);
-        }
         if std::env::var_os("WEFT_E2E_AS_USUAL").is_some() {
             as_usual(&mut command);
         }

@@ -5,7 +5,7 @@
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use weft_e2e::{Node, Outcome, needs_lanes_in_memory, program, suite, three_ways};
+use weft_e2e::{Node, Outcome, program, suite, three_ways};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const SAID: &str = "a connection is reset: its other end wrote bytes past weft";
@@ -16,7 +16,6 @@ fn main() -> ExitCode {
 }
 
 fn strays(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
-    needs_lanes_in_memory("where lanes ring no wakeups, strays cannot be told from data")?;
     let node = Node::new();
     let binary = program::compiled("strays.c", &["-O1"], node.directory())?;
     let mut command = node.program(under_weft, &binary);

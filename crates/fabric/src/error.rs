@@ -364,8 +364,8 @@ pub enum OperationError {
     /// while a window was used. A part of the operation may have been done. The key stays valid.
     #[error("the memory was moved while the operation stood still; a part of it may be done")]
     Interrupted,
-    /// The peer's memory is in place: it cannot be mapped, so that there is no window to it, and none
-    /// of its words is changed. See [`Way::Kernel`](crate::Way::Kernel).
+    /// The peer's memory is in place: it cannot be mapped, so that there is no window to it, and
+    /// none of its words is changed. See [`Way::Kernel`](crate::Way::Kernel).
     #[error("the peer's memory cannot be mapped; use put and get")]
     NotMapped,
     /// The kernel did not copy to or from the peer's memory in place. A part of the operation may

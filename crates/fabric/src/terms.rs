@@ -17,7 +17,7 @@
 //! | [`Endpoint::get`] | RMA get | `fi_read` |
 //! | [`Endpoint::put_vectored`] | several RMA puts | `fi_writev` |
 //! | [`Endpoint::put_signal`] | put, then immediate put | `fi_write`, then fenced `fi_atomic` |
-//! | [`Endpoint::atomic`] | RMA lock (by [`Atomic::compare_swap`]) | `fi_fetch_atomic`, `fi_atomic` |
+//! | [`Endpoint::atomic`] | RMA lock, by compare-and-swap | `fi_fetch_atomic`, `fi_atomic` |
 //! | [`Notification`] of a [`Side`] | requester, responder, completer | remote CQ data |
 //! | [`Completion`] | requester notification | completion queue entry |
 //! | [`Operation::quiet`] | no notification | `FI_SELECTIVE_COMPLETION` |
@@ -38,9 +38,9 @@
 
 #[cfg(doc)]
 use crate::{
-    Access, Atomic, Capabilities, Completion, Endpoint, EndpointAddress, EndpointLimits,
-    HostMemory, MessageHeader, Notification, Operation, Partition, PartitionId, Region, Register,
-    RemoteKey, Side, TrafficClass, Watchable, Window,
+    Access, Capabilities, Completion, Endpoint, EndpointAddress, EndpointLimits, HostMemory,
+    MessageHeader, Notification, Operation, Partition, PartitionId, Region, Register, RemoteKey,
+    Side, TrafficClass, Watchable, Window,
 };
 
 /// One term.

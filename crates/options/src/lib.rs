@@ -47,7 +47,7 @@ pub use options::{Options, Origin};
 pub use people::People;
 pub use services::ServicePolicy;
 pub use table::{Id, TABLE};
-pub use value::{BetweenHosts, CopyMethod, LaneKind, QueueChoice, TransportChoice};
+pub use value::{BetweenHosts, CopyMethod, QueueChoice, TransportChoice};
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use crate::entry::{Entry, Kind, boolean, choice, integer, power_of_two};
 use crate::options::Options;
 use crate::people::People;
 use crate::services::ServicePolicy;
-use crate::value::{BetweenHosts, CopyMethod, LaneKind, QueueChoice, TransportChoice, Value};
+use crate::value::{BetweenHosts, CopyMethod, QueueChoice, TransportChoice, Value};
 
 /// Makes [`Id`], [`TABLE`] and the accessors of [`Options`] from entries of this form:
 ///
@@ -212,18 +212,6 @@ options! {
                that it accepted, and of those that it began. 0: none. Memory: 16 KiB each, twice \
                `socket.sink_bytes` once it was full.",
     }
-    "socket.lane_kind" => SocketLaneKind, socket_lane_kind -> LaneKind {
-        kind: choice(&["memory", "endpoint"]),
-        unit: "",
-        category: Sockets,
-        effect: Programs,
-        text: "What lanes of one host go over: `memory` of both processes, or an `endpoint` of \
-               each. `endpoint` is experimental, for those who develop weft, and not all holds \
-               that lanes in memory keep (docs/design/002-direct-sockets.md, \"The driver\"). A \
-               connection over endpoints needs the same word at both ends; others stay on TCP. \
-               Memory of an endpoint: up to 1 MiB for each peer, and twice `socket.sink_bytes` \
-               and the slots for each lane.",
-    }
     "socket.between_hosts" => SocketBetweenHosts, socket_between_hosts -> BetweenHosts {
         kind: choice(&["auto", "never", "always"]),
         unit: "",
@@ -235,9 +223,9 @@ options! {
                weft, for some seconds, and again after six hours; programs that start later \
                use the fabric to those hosts where it is faster (`weft fabric nodes`). With \
                `never` they stay on TCP. With `always` they move where both ends say so, and \
-               nothing measures. They go on over TCP when the fabric fails. It goes before \
-               `socket.lane_kind`. Memory: that of an endpoint (`socket.lane_kind`), once a \
-               connection moves.",
+               nothing measures. They go on over TCP when the fabric fails. Memory, once a \
+               connection moves: an endpoint, with up to 1 MiB for each peer, and twice \
+               `socket.sink_bytes` and the slots for each lane.",
     }
     "ether.eager_bytes" => EtherEagerBytes, ether_eager_bytes -> usize {
         kind: integer(480, 0, 65_562),

@@ -36,7 +36,6 @@ fn accessors_return_the_defaults_of_the_table() {
     assert_eq!(options.socket_switch_wait_us(), 1_000);
     assert_eq!((options.socket_lanes_max(), options.socket_idle_ms()), (1_536, 250));
     assert_eq!(options.socket_lanes_kept(), 8);
-    assert_eq!(options.socket_lane_kind(), LaneKind::Memory);
     assert_eq!(options.socket_between_hosts(), BetweenHosts::Auto);
     assert_eq!(options.daemon_endpoints_max(), 256);
     assert_eq!(options.daemon_connections_max(), 16_384);

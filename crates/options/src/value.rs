@@ -20,15 +20,6 @@ pub enum QueueChoice {
     RoundRobin,
 }
 
-/// The means by which a program makes lanes, one for each connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LaneKind {
-    /// Memory of both processes.
-    Memory,
-    /// An endpoint of each process.
-    Endpoint,
-}
-
 /// When connections to programs of other hosts go over the fabric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BetweenHosts {
@@ -103,15 +94,6 @@ impl Value<'_> for CopyMethod {
             "plain" => Self::Plain,
             "nontemporal" => Self::NonTemporal,
             _ => Self::Auto,
-        }
-    }
-}
-
-impl Value<'_> for LaneKind {
-    fn read(setting: &Setting, entry: &Entry) -> Self {
-        match word(setting, entry) {
-            "endpoint" => Self::Endpoint,
-            _ => Self::Memory,
         }
     }
 }

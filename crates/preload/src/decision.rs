@@ -82,7 +82,7 @@ impl Connection {
             Due::NotYet => false,
         };
         // A lane over the endpoint belongs to one process.
-        let may = !process::settings().over_endpoint || !self.is_shared();
+        let may = !process::settings().between_hosts || !self.is_shared();
         is_due && may && self.is_seen() && self.has_room_for_a_lane()
     }
 
@@ -423,9 +423,6 @@ impl Connection {
         let partner = match wanted {
             Wanted::Address if settings.between_hosts => return self.expects_lane(fd),
             Wanted::Address => return Err(TcpReason::Other),
-            Wanted::Memory(_) if settings.over_endpoint && !settings.between_hosts => {
-                return self.expects_lane(fd);
-            }
             Wanted::Memory(partner) => partner,
         };
         let options = &process::settings().options;
@@ -609,7 +606,7 @@ impl Connection {
         if let Some(address) = carrier::Address::read(memory.lane.as_fd()) {
             // Without that option the other threads of this process sleep where a lane over an
             // endpoint cannot wake them.
-            let may = process::settings().over_endpoint;
+            let may = process::settings().between_hosts;
             return if may && carrier::ask(self.waiting(fd), address) {
                 self.waits_for_far_lane(fd)
             } else {

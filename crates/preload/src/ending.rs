@@ -70,7 +70,7 @@ impl Connection {
     /// closed.
     fn end(&self, fd: RawFd) {
         self.record_use();
-        if process::settings().over_endpoint {
+        if process::settings().between_hosts {
             // The connection moves before the end of the process is told, or not at all: bytes that
             // another thread sends on a lane after that may be lost.
             self.wait_until_decided();

@@ -44,9 +44,9 @@ macro_rules! either {
     ($lane:expr, $each:ident => $call:expr) => {
         match $lane {
             $crate::lane::Lane::Memory($each) => $call,
-            $crate::lane::Lane::Endpoint(far) => $crate::lane::aside(move || match &**far {
-                $crate::carrier::FarKind::Shm($each) => $call,
-                $crate::carrier::FarKind::Ofi($each) => $call,
+            $crate::lane::Lane::Endpoint(far) => $crate::lane::aside(move || {
+                let $each = &**far;
+                $call
             }),
         }
     };

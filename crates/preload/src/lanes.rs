@@ -145,7 +145,7 @@ pub fn forked() {
 pub fn return_far() {
     /// A peer that is awake has followed by then.
     const WITHIN_NS: u64 = 20_000_000;
-    if !process::settings().over_endpoint || LANES.load(Ordering::Relaxed) == 0 {
+    if !process::settings().between_hosts || LANES.load(Ordering::Relaxed) == 0 {
         return;
     }
     let (mut idle, busy): (Vec<_>, Vec<_>) =

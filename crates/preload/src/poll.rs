@@ -323,7 +323,7 @@ struct ArmedOne {
 
 impl Armed {
     fn new(fds: &[pollfd]) -> Self {
-        let bell = process::settings().over_endpoint.then(|| {
+        let bell = process::settings().between_hosts.then(|| {
             let places = fds.iter().filter_map(|entry| Some(connection::find(entry.fd)?.place));
             Bell::take(places.collect())
         });

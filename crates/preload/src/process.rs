@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use libc::c_char;
-use weft_options::{BetweenHosts, LaneKind, Options};
+use weft_options::{BetweenHosts, Options};
 use weft_socket::Limits;
 use weft_wire::control::OfferBetweenHosts;
 
@@ -49,10 +49,8 @@ pub struct Settings {
     pub lanes_max: u32,
     /// How many lanes this process keeps for later connections (`socket.lanes_kept`).
     pub lanes_kept: usize,
-    /// Lanes may go over an endpoint of this process (`socket.lane_kind`, `socket.between_hosts`).
-    pub over_endpoint: bool,
-    /// Those to other hosts go over libfabric, and those of this host are in memory
-    /// (`socket.between_hosts`).
+    /// Lanes to other hosts go over an endpoint of this process, and those of this host are in
+    /// memory (`socket.between_hosts`).
     pub between_hosts: bool,
     /// How ends are offered that may lead to other hosts.
     pub offers_between_hosts: OfferBetweenHosts,
@@ -168,7 +166,6 @@ impl Settings {
             BetweenHosts::Always => OfferBetweenHosts::Always,
         };
         let between_hosts = offers_between_hosts != OfferBetweenHosts::Never;
-        let over_endpoint = between_hosts || options.socket_lane_kind() == LaneKind::Endpoint;
         let idle_ns = options.socket_idle_ms() * 1_000_000;
         Self {
             options,
@@ -179,7 +176,6 @@ impl Settings {
             switch_bytes,
             lanes_max,
             lanes_kept,
-            over_endpoint,
             between_hosts,
             offers_between_hosts,
             idle_ns,

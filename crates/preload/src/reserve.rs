@@ -177,7 +177,7 @@ pub fn end() {
 /// True when lanes are kept. Those over an endpoint are not: such a lane is bound to its two
 /// endpoints, and it is not in the form that an invitation renews.
 fn keeps_lanes() -> bool {
-    process::settings().lanes_kept > 0 && !process::settings().over_endpoint
+    process::settings().lanes_kept > 0 && !process::settings().between_hosts
 }
 
 fn count(kept: &[Kept]) -> u32 {

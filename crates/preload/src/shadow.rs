@@ -67,7 +67,7 @@ impl Shadow for KernelSocket {
 
     fn send(&self, bytes: &[u8]) -> Option<usize> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        if process::settings().over_endpoint {
+        if process::settings().between_hosts {
             // In an outage the kernel's buffer does not grow by itself.
             sys::hold_more(self.fd, bytes.len());
         }

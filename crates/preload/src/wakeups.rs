@@ -60,7 +60,7 @@ impl Connection {
     /// A bell for a thread that is about to sleep for this connection, if lanes go over an endpoint
     /// in this process. The thread may sleep before there is a lane. Taken before it arms.
     pub fn takes_bell(&self) -> Option<Bell> {
-        let may_need = process::settings().over_endpoint && self.phase() != Phase::Declined;
+        let may_need = process::settings().between_hosts && self.phase() != Phase::Declined;
         may_need.then(|| Bell::take(vec![self.place])).flatten()
     }
 
@@ -79,7 +79,7 @@ impl Connection {
     /// end every further sleep, too.
     pub fn wakes_by_kernel(&self, fd: RawFd) -> PollFlags {
         let all = PollFlags::IN | PollFlags::RDHUP;
-        if !process::settings().over_endpoint {
+        if !process::settings().between_hosts {
             return all;
         }
         let Some(mut receiving) = self.receiving_on_lane(fd) else { return all };

@@ -124,6 +124,9 @@ impl ShmEndpoint {
 
     #[inline]
     fn poll_rings(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        if self.active.is_empty() {
+            return 0;
+        }
         let own = self.address.vpid.0;
         let mut events = 0;
         // Rings may have been removed, so `turn` may lie beyond the end of the list.

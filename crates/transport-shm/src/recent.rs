@@ -2,8 +2,8 @@
 //! caches its last translations (003 section 3.2.5).
 //!
 //! # Invariants
-//! - The peer is alive and not held: the endpoint drops its translation when any peer is gone, and
-//!   when one is held.
+//! - The peer is alive and not cut off: the endpoint drops its translation when any peer is gone,
+//!   and when one is cut off.
 //! - The memory is used only between two looks at the stamp, as that of any other key.
 
 use weft_fabric::{Access, OperationError, Peer, RemoteKey};

@@ -20,6 +20,7 @@ pub use self::ports::{
     Port, PortName, PortWanted, Recall, Secret,
 };
 use crate::control::InvalidMessage;
+use crate::form::Form;
 
 /// The kinds of messages about endpoints.
 pub const KINDS: std::ops::RangeInclusive<u16> = 32..=79;
@@ -123,7 +124,9 @@ pub const KEYS_MAX: u16 = 1024;
 impl Field for [u64; VPID_WORDS] {
     const BYTES: usize = 8 * VPID_WORDS;
     const ZERO: Self = [0; VPID_WORDS];
+}
 
+impl Form for [u64; VPID_WORDS] {
     fn take(bytes: &mut &[u8]) -> Option<Self> {
         let mut words = [0; VPID_WORDS];
         for word in &mut words {

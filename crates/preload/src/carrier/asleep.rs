@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use weft_lane::{Falling, LaneNumber, Sleep};
 
-use super::{CALLS, IS_THERE, STATE, carrier, each};
+use super::{CALLS, IS_THERE, STATE, carrier};
 use crate::deferral::Held;
 use crate::sys;
 
@@ -37,7 +37,7 @@ pub fn falls_asleep(own: Option<u32>) -> Option<Asleep> {
     let descriptor = STATE.lock()?.driver.as_ref().map(|driver| driver.descriptor);
     let (Some(carrier), Some(descriptor)) = (carrier(), descriptor) else { return Some(asleep) };
     let thread = sys::this_thread() as u64;
-    match each!(&carrier, carrier => carrier.falls_asleep(thread)) {
+    match carrier.falls_asleep(thread) {
         Falling::LookAgain => return None,
         Falling::IsWatched(sleep) => asleep.sleep = Some(sleep),
         Falling::Watches(sleep) => {
@@ -74,7 +74,7 @@ impl Drop for Asleep {
         let Some(sleep) = self.sleep else { return };
         let held = Held::new();
         let Some(carrier) = carrier() else { return };
-        let rung = each!(&carrier, carrier => carrier.woke(sleep));
+        let rung = carrier.woke(sleep);
         if rung.is_empty() {
             return;
         }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use weft_fabric::Armed;
+use weft_fabric::{Armed, Carry, Watchable};
 use weft_lane::{Carrier, Told};
 
-use super::{CALLS, FarLane, Kind, Making, MakingState, STATE, Stage, Waiting};
+use super::opening::Own;
+use super::{CALLS, FarLane, Making, MakingState, STATE, Stage, Waiting};
 use crate::deferral::Held;
 use crate::{bells, log, process, rescue, sys};
 
@@ -38,7 +39,7 @@ pub(super) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
 }
 
 /// The driving thread.
-pub(super) fn drive<E: Kind>(carrier: &Carrier<E>, alarm: &Arc<OwnedFd>) {
+pub(super) fn drive(carrier: &Carrier<Own>, alarm: &Arc<OwnedFd>) {
     // It stays open as long as the carrier.
     let descriptor = carrier.with_endpoint(|it| it.descriptor().as_raw_fd());
     let mut polls = 0;
@@ -142,7 +143,7 @@ fn sleep(descriptor: Option<RawFd>, alarm: &OwnedFd, most: Duration) {
     let _ = rustix::io::read(alarm, &mut [0; 8]);
 }
 
-fn tell<E: Kind>(carrier: &Carrier<E>, told: Told<E>) {
+fn tell(carrier: &Carrier<Own>, told: Told<Own>) {
     match told {
         Told::Offered(offer) => {
             let is_expected = STATE.lock().is_some_and(|mut state| {
@@ -160,7 +161,7 @@ fn tell<E: Kind>(carrier: &Carrier<E>, told: Told<E>) {
                 settle(offer.token, MakingState::Failed);
             }
         }
-        Told::Opened { token, lane } => settle(token, MakingState::Ready(E::far(lane))),
+        Told::Opened { token, lane } => settle(token, MakingState::Ready(lane)),
         Told::Refused { token, why } => {
             log::debug!("no lane over the endpoint: {why:?}");
             settle(token, MakingState::Failed);

@@ -21,7 +21,7 @@
 mod address;
 mod asleep;
 mod driver;
-mod kinds;
+mod opening;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,8 +34,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::EventfdFlags;
-use weft_fabric::{Blocking, EndpointAddress};
-use weft_lane::{Carrier, LaneNumber, Layout, Settings};
+use weft_fabric::{Blocking, Endpoint, EndpointAddress, Watchable};
+use weft_lane::{Carrier, EndpointLane, LaneNumber, Layout, Settings};
 
 use crate::deferral::Held;
 use crate::guard::{ForkLock, LocalLock};
@@ -44,8 +44,7 @@ use crate::{bells, log, process, sys};
 pub use address::Address;
 pub use asleep::{Asleep, falls_asleep};
 use driver::{drive, without_signals};
-pub use kinds::FarKind;
-use kinds::{Kind, OfKind, each};
+use opening::Own;
 
 /// How long [`leave`] waits. A peer that is awake has followed in a fraction of that; one that is
 /// stopped is waited for as long as when a descriptor is passed.
@@ -92,7 +91,7 @@ enum Stage {
 }
 
 struct Driver {
-    carrier: OfKind,
+    carrier: Carrier<Own>,
     address: EndpointAddress,
     /// Readable when something arrives, while the endpoint is armed.
     descriptor: RawFd,
@@ -138,7 +137,7 @@ enum MakingState {
     /// The peer has not asked yet.
     Expected,
     UnderWay,
-    Ready(FarKind),
+    Ready(EndpointLane<Own>),
     Failed,
 }
 
@@ -155,13 +154,13 @@ pub enum Look {
 }
 
 /// A lane over the endpoint of this process.
-pub struct FarLane(ManuallyDrop<FarKind>);
+pub struct FarLane(ManuallyDrop<EndpointLane<Own>>);
 
 impl Deref for FarLane {
-    type Target = FarKind;
+    type Target = EndpointLane<Own>;
 
     #[inline]
-    fn deref(&self) -> &FarKind {
+    fn deref(&self) -> &EndpointLane<Own> {
         &self.0
     }
 }
@@ -229,12 +228,10 @@ pub fn ask(connection: Waiting, address: Address) -> bool {
         carrier
     };
     let patience = Duration::from_millis(process::settings().options.daemon_answer_ms());
-    let begun = each!(&carrier, carrier => {
-        match carrier.with_endpoint(|it| it.connect_within(address.address, patience)) {
-            Ok(peer) => carrier.open(peer, address.number).map(drop).map_err(|e| e.to_string()),
-            Err(error) => Err(error.to_string()),
-        }
-    });
+    let begun = match carrier.with_endpoint(|it| it.connect_within(address.address, patience)) {
+        Ok(peer) => carrier.open(peer, address.number).map(drop).map_err(|e| e.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
     if let Err(error) = begun {
         log::debug!("no lane over the endpoint: {error}");
         forget(connection.token);
@@ -328,10 +325,10 @@ pub fn each_descriptor(mut look: impl FnMut(RawFd)) {
         driver.carrier.clone()
     };
     let mut look = |file: BorrowedFd<'_>| look(file.as_raw_fd());
-    each!(&carrier, carrier => Kind::each_descriptor(carrier, &mut look));
+    carrier.look_at_endpoint(|endpoint, _| endpoint.each_descriptor(&mut look));
 }
 
-fn carrier() -> Option<OfKind> {
+fn carrier() -> Option<Carrier<Own>> {
     if !IS_THERE.load(Ordering::Relaxed) {
         return None;
     }
@@ -362,7 +359,7 @@ pub fn stop() {
 /// May be called in any signal handler. The one that called it may hold a lock of the library or of
 /// the allocator, so others do the work.
 pub fn leave() {
-    if !process::settings().over_endpoint || !asks_to_leave() {
+    if !process::settings().between_hosts || !asks_to_leave() {
         return;
     }
     let start = sys::now_ns();
@@ -421,13 +418,13 @@ pub fn forked() {
     IS_THERE.store(false, Ordering::Relaxed);
     process::forget_own_threads();
     if let Some(mut state) = STATE.lock() {
-        let had_libfabric = matches!(&state.driver, Some(Driver { carrier: OfKind::Ofi(_), .. }));
-        std::mem::forget(state.driver.take());
+        let driver = state.driver.take();
+        // libfabric does not survive a fork: nothing of it may be used in the child, nor anew.
+        let is_barren = driver.is_some() || state.stage == Stage::Barren;
+        std::mem::forget(driver);
         std::mem::forget(std::mem::take(&mut state.makings));
         std::mem::forget(std::mem::take(&mut state.left));
         state.lanes.clear();
-        // libfabric does not survive a fork: nothing of it may be used in the child, nor anew.
-        let is_barren = had_libfabric || state.stage == Stage::Barren;
         state.stage = if is_barren { Stage::Barren } else { Stage::Serves };
     }
 }
@@ -457,22 +454,15 @@ fn started(state: &mut State, fd: RawFd) -> Option<&Driver> {
 }
 
 fn start(fd: RawFd) -> Result<Driver, String> {
-    let path = PATH.get().ok_or("no daemon")?;
-    if process::settings().between_hosts {
-        start_over(kinds::open_between_hosts(path, fd)?, OfKind::Ofi)
-    } else {
-        start_over(kinds::open_on_host(path)?, OfKind::Shm)
-    }
-}
-
-fn start_over<E: Kind>(endpoint: E, of_kind: fn(Carrier<E>) -> OfKind) -> Result<Driver, String> {
+    let endpoint = opening::open(PATH.get().ok_or("no daemon")?, fd)?;
     let options = &process::settings().options;
     let (address, descriptor) = (endpoint.address(), endpoint.descriptor().as_raw_fd());
     let slots = u32::try_from(options.shm_ring_slots()).map_err(|e| e.to_string())?;
     let sink_bytes = u32::try_from(options.socket_sink_bytes()).map_err(|e| e.to_string())?;
     let layout = Layout { slots, sink_bytes };
-    let (lanes_max, arming_lasts) = (lanes_max(), E::ARMING_LASTS);
-    let carrier = Carrier::new(endpoint, Settings { layout, lanes_max, arming_lasts });
+    // A poll takes what has come. What comes later makes the provider's descriptor readable.
+    let settings = Settings { layout, lanes_max: lanes_max(), arming_lasts: true };
+    let carrier = Carrier::new(endpoint, settings);
     let alarm = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
     let alarm = Arc::new(sys::high(alarm.map_err(|e| e.to_string())?));
     let rings = Arc::clone(&alarm);
@@ -492,7 +482,7 @@ fn start_over<E: Kind>(endpoint: E, of_kind: fn(Carrier<E>) -> OfKind) -> Result
     let thread = Some(thread.map_err(|e| e.to_string())?);
     process::has_own_thread();
     log::debug!("this process has the endpoint {address}");
-    Ok(Driver { carrier: of_kind(carrier), address, descriptor, alarm, thread })
+    Ok(Driver { carrier, address, descriptor, alarm, thread })
 }
 
 /// The most lanes of the endpoint: those of the process, and as many that are being made or ended.

@@ -175,7 +175,7 @@ impl Connection {
     /// True in a child whose parent's endpoint has the lane. The place where the lane begins is not
     /// known here, so what lies on TCP may be behind its bytes.
     fn has_lane_of_parent(&self) -> bool {
-        process::settings().over_endpoint && self.phase() == Phase::Laned
+        process::settings().between_hosts && self.phase() == Phase::Laned
     }
 
     /// Reads from the lane, or from TCP while the direction is there.

@@ -178,7 +178,7 @@ impl ShmEndpoint {
         })
     }
 
-    /// Checks that a peer is not held and that there is room for the notifications.
+    /// Checks that a way leads to a peer and that there is room for the notifications.
     fn ready_for_kernel(
         &mut self,
         to: Peer,

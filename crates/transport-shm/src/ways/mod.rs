@@ -1,5 +1,5 @@
-//! The way to memory that peers have in place: it has no file, so that nobody can map it. The kernel
-//! copies between the processes (`kernel`), where it lets this one.
+//! The way to memory that peers have in place: it has no file, so that nobody can map it. The
+//! kernel copies between the processes (`kernel`), where it lets this one.
 //!
 //! The fast paths know mapped memory alone. Where they find none, they end with
 //! [`OperationError::NotMapped`], and the puts and gets of [`ShmEndpoint`] come here.

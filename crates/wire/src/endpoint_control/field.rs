@@ -1,11 +1,11 @@
 //! Fields of fixed size, and the macro that makes messages of them.
 
+use crate::form::Form;
+
 /// A value of fixed size inside a body.
-pub trait Field: Sized {
+pub trait Field: Form {
     const BYTES: usize;
     const ZERO: Self;
-    fn take(bytes: &mut &[u8]) -> Option<Self>;
-    fn put(&self, body: &mut Vec<u8>);
 }
 
 macro_rules! integer_field {
@@ -13,16 +13,6 @@ macro_rules! integer_field {
         impl Field for $type {
             const BYTES: usize = size_of::<$type>();
             const ZERO: Self = 0;
-
-            fn take(bytes: &mut &[u8]) -> Option<Self> {
-                let (head, rest) = bytes.split_first_chunk()?;
-                *bytes = rest;
-                Some(Self::from_le_bytes(*head))
-            }
-
-            fn put(&self, body: &mut Vec<u8>) {
-                body.extend_from_slice(&self.to_le_bytes());
-            }
         }
     )*};
 }
@@ -32,16 +22,6 @@ integer_field!(u8, u16, u32, u64);
 impl<const COUNT: usize> Field for [u8; COUNT] {
     const BYTES: usize = COUNT;
     const ZERO: Self = [0; COUNT];
-
-    fn take(bytes: &mut &[u8]) -> Option<Self> {
-        let (head, rest) = bytes.split_first_chunk()?;
-        *bytes = rest;
-        Some(*head)
-    }
-
-    fn put(&self, body: &mut Vec<u8>) {
-        body.extend_from_slice(self);
-    }
 }
 
 /// Makes a type of 16 bytes that no log shows.
@@ -60,13 +40,15 @@ macro_rules! hidden {
         impl Field for $name {
             const BYTES: usize = 16;
             const ZERO: Self = Self([0; 16]);
+        }
 
+        impl $crate::form::Form for $name {
             fn take(bytes: &mut &[u8]) -> Option<Self> {
-                Field::take(bytes).map(Self)
+                $crate::form::Form::take(bytes).map(Self)
             }
 
             fn put(&self, body: &mut Vec<u8>) {
-                self.0.put(body);
+                $crate::form::Form::put(&self.0, body);
             }
         }
     };
@@ -101,12 +83,12 @@ macro_rules! messages {
                 pub const BYTES: usize = 0 $(+ <$type as Field>::BYTES)*;
 
                 pub(super) fn take(mut body: &[u8]) -> Option<Self> {
-                    let parsed = Self { $($field: Field::take(&mut body)?,)* };
+                    let parsed = Self { $($field: $crate::form::Form::take(&mut body)?,)* };
                     body.is_empty().then_some(parsed)
                 }
 
                 pub(super) fn put(&self, body: &mut Vec<u8>) {
-                    $(self.$field.put(body);)*
+                    $($crate::form::Form::put(&self.$field, body);)*
                 }
             }
 

@@ -10,6 +10,7 @@
 
 use super::VPID_WORDS;
 use super::field::{Field, hidden, messages};
+use crate::form::Form;
 
 hidden! {
     /// The 16 bytes that the two ends of a meeting show each other. `Debug` does not show them.
@@ -51,9 +52,11 @@ impl std::fmt::Debug for PortName {
 impl Field for PortName {
     const BYTES: usize = 2 + PORT_NAME_BYTES;
     const ZERO: Self = Self { length: 0, bytes: [0; PORT_NAME_BYTES] };
+}
 
+impl Form for PortName {
     fn take(bytes: &mut &[u8]) -> Option<Self> {
-        Some(Self { length: u16::take(bytes)?, bytes: Field::take(bytes)? })
+        Some(Self { length: Form::take(bytes)?, bytes: Form::take(bytes)? })
     }
 
     fn put(&self, body: &mut Vec<u8>) {
