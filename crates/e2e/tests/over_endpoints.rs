@@ -43,7 +43,11 @@ fn cloned(words: &[&str], least: u64, most: u64) -> Outcome {
     let node = Node::new();
     let binary = program::compiled("cloned.c", &["-O1", "-pthread"], node.directory())?;
     let mut command = node.program(true, &binary);
-    as_usual(&mut command);
+    // The daemon of a busy machine may need longer than the talk before the child. One case wants
+    // bytes on TCP first, and talks slowly.
+    if words.contains(&"stopped") {
+        as_usual(&mut command);
+    }
     command.args(words).env("WEFT_SOCKET_LANE_KIND", "endpoint");
     let ended = node.start(command).wait(LIMIT).success();
     assert_eq!(ended.stdout, "all of them\n", "{}", ended.report());
