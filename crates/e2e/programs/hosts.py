@@ -604,8 +604,10 @@ def socket_auto():
     ended, log = under_weft(one, "auto", "true")
     assert ended.wait(LIMIT) == 0
     assert "way to node 1: tcp (not measured)" in text_of(log), text_of(log)
+    # The daemons give themselves 20 s until the servers listen, and a minute for the clients.
     until("both know the way",
-          lambda: all(way(host, other)["age_s"] is not None for host, other in ((one, 1), (two, 0))))
+          lambda: all(way(host, other)["age_s"] is not None for host, other in ((one, 1), (two, 0))),
+          85)
     measured = way(one, 1)["measured"]
     assert measured and measured == way(two, 0)["measured"], (way(one, 1), way(two, 0))
     slower = (measured["fabric_round_trip_ns"] > measured["tcp_round_trip_ns"]
