@@ -3,16 +3,14 @@
 import ctypes
 import errno
 import fcntl
-import os
 import select
 import socket
 import struct
 import termios
-import threading
 import time
 
 from cases_calls import LIBC, Time
-from semantics import case, exactly, pattern, until_end
+from semantics import case, exactly, pattern
 
 TCP_ULP, TCP_INQ, SIOCOUTQNSD = 31, 36, 0x894B
 SO_PEEK_OFF, SO_MAX_PACING_RATE = 42, 47
