@@ -3,16 +3,14 @@
 import ctypes
 import errno
 import fcntl
-import os
 import select
 import socket
 import struct
 import termios
-import threading
 import time
 
 from cases_calls import LIBC, Time
-from semantics import case, exactly, pattern, until_end
+from semantics import case, exactly, pattern
 
 TCP_ULP, TCP_INQ, SIOCOUTQNSD = 31, 36, 0x894B
 SO_PEEK_OFF, SO_MAX_PACING_RATE = 42, 47
@@ -103,11 +101,15 @@ class times_of_waits:
 
 @case
 class looks_that_wait_for_all:
+    """And bytes that are dropped, all or those that are there."""
+
     def server(t):
         c = t.accept()
         c.sendall(b"abc")
         time.sleep(0.05)
         c.sendall(b"def")
+        t.sync()
+        c.sendall(pattern(120_000))
         t.sync()
         c.sendall(b"xy")
         c.shutdown(socket.SHUT_WR)
@@ -122,6 +124,12 @@ class looks_that_wait_for_all:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 20_000))
         t.say(s.recv(8, both))
         t.say(s.recv(6))
+        t.sync()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 5, 0))
+        t.say(LIBC.recv(s.fileno(), None, 100_000, socket.MSG_TRUNC | socket.MSG_WAITALL))
+        t.say(in_time(lambda: asked(s, termios.FIONREAD) == 20_000))
+        t.say(LIBC.recv(s.fileno(), None, 10_000, socket.MSG_TRUNC))
+        t.say(exactly(s, 10_000) == pattern(120_000)[-10_000:])
         t.sync()
         t.say(s.recv(10, both), s.recv(10), s.recv(10))
         t.sync()
@@ -150,22 +158,6 @@ class looks_far_ahead:
         t.say(LIBC.recv(s.fileno(), None, 300_000, socket.MSG_TRUNC | socket.MSG_PEEK))
         t.say(LIBC.recv(s.fileno(), None, 300_000, socket.MSG_TRUNC))
         t.say(exactly(s, 700_000) == data[300_000:])
-        t.sync()
-
-
-@case
-class much_is_dropped:
-    def server(t):
-        c = t.accept()
-        c.sendall(pattern(120_000))
-        t.sync()
-
-    def client(t):
-        s = t.connect()
-        t.say(LIBC.recv(s.fileno(), None, 100_000, socket.MSG_TRUNC | socket.MSG_WAITALL))
-        t.say(in_time(lambda: asked(s, termios.FIONREAD) == 20_000))
-        t.say(LIBC.recv(s.fileno(), None, 10_000, socket.MSG_TRUNC))
-        t.say(exactly(s, 10_000) == pattern(120_000)[-10_000:])
         t.sync()
 
 

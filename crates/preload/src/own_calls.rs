@@ -7,8 +7,8 @@
 //! here: they go from this library's hooks to the next library's ([`crate::real`]).
 //!
 //! Left to whoever provides them are memory (`malloc`), threads (`pthread_create`: sanitizers and
-//! collectors have to know every thread), the loader, and the program's own streams. Which
-//! functions of other libraries this one calls is listed in a test (`crates/e2e/tests/own_calls.rs`).
+//! collectors have to know every thread), the loader, and the program's own streams. A test lists
+//! the functions of other libraries that this one calls (`crates/e2e/tests/own_calls.rs`).
 
 use libc::{
     c_char, c_int, c_long, c_uint, c_ulong, c_void, clockid_t, iovec, nfds_t, off_t, pid_t, pollfd,
@@ -108,7 +108,8 @@ calls! {
     statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, status: *mut libc::statx)
         -> c_int = int(kernel!(SYS_statx, at, path, flags, mask, status));
     // Callers of calls with fewer arguments pass on what is there.
-    syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long = {
+    syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
+        -> c_long = {
         // SAFETY: the caller's own call, passed on unchanged.
         sys::c_result(unsafe { raw(number, [a, b, c, d, e, f]) }) as c_long
     };

@@ -61,7 +61,7 @@ pub fn wait(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_
     }
     // When all connections are on TCP, the kernel waits, as without weft.
     let on_fabric = fds.iter().any(|entry| laned(entry.fd).is_some());
-    let deadline = waits::deadline(limit);
+    let mut known = None;
     let settings = process::settings();
     let mut adaptive_wait = AdaptiveWait::new(settings.spins, settings.yields).with(LEARNED.get());
     let watch = Watch::new();
@@ -83,6 +83,8 @@ pub fn wait(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_
         } else if found > 0 {
             return found_awake(adaptive_wait, found);
         }
+        // A call that finds something at once does not ask for the time.
+        let deadline = *known.get_or_insert_with(|| waits::deadline(limit));
         if watch.saw_any() {
             sys::set_errno(libc::EINTR);
             return -1;

@@ -95,8 +95,8 @@ impl Connection {
         all
     }
 
-    /// The longest sleep on a bell. An end that the kernel told, and the lane not yet, is looked for
-    /// now and then.
+    /// The longest sleep on a bell. An end that the kernel told, and the lane not yet, is looked
+    /// for now and then.
     pub fn bounds_sleep(&self, limit: Limit) -> Limit {
         match self.peer() {
             Peer::Alive => limit,

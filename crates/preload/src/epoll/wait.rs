@@ -33,7 +33,7 @@ pub fn wait(
     between: fn(),
     kernel: &mut KernelWait<'_>,
 ) -> c_int {
-    let deadline = waits::deadline(limit);
+    let mut known = None;
     let settings = process::settings();
     let mut adaptive_wait: Option<AdaptiveWait> = None;
     let watch = Watch::new();
@@ -68,6 +68,8 @@ pub fn wait(
             set.leave(epfd);
             return as_count(found);
         }
+        // A call that finds events at once does not ask for the time.
+        let deadline = *known.get_or_insert_with(|| waits::deadline(limit));
         if set.hot.is_empty() {
             let left = time_left(deadline);
             drop(set);

@@ -28,7 +28,7 @@ pub(super) unsafe fn tell(connection: Connection, fd: RawFd, header: &mut msghdr
 /// # Safety
 /// The control buffer has `room` bytes, unless `check` refuses it.
 unsafe fn put(header: &mut msghdr, room: usize, value: c_int) {
-    const DATA_BYTES: u32 = size_of::<c_int>() as u32;
+    const DATA_BYTES: u32 = c_int::BITS / 8;
     // SAFETY: constants of the layout.
     let (whole, space) = unsafe { (libc::CMSG_LEN(DATA_BYTES), libc::CMSG_SPACE(DATA_BYTES)) };
     let (whole, space) = (whole as usize, space as usize);
