@@ -109,7 +109,7 @@ impl Machine {
             nodes.any(|other| other.address == target.address)
         };
         match target.goal {
-            _ if target.is_self || target.connection.is_some() || self.suspended.is_some() => false,
+            _ if target.is_self || target.connection.is_some() || !self.standing.is_in() => false,
             Goal::Node(number) => {
                 let admits = self.roster.as_ref().is_some_and(|roster| {
                     roster.numbering == Numbering::First
@@ -287,10 +287,7 @@ impl Machine {
         let state = if member.is_expelled {
             NodeState::Refused("it was expelled".to_owned())
         } else if self.number == Some(member.number) && self.is_in_roster() {
-            match self.suspended {
-                Some(_) => NodeState::Refused(Refusal::SameIdentity.to_string()),
-                None => NodeState::Own,
-            }
+            self.own_state()
         } else if is_up {
             NodeState::Up
         } else {

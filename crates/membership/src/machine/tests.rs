@@ -11,6 +11,8 @@ use crate::message::NODES_MAX;
 
 #[path = "directory_tests.rs"]
 mod directory;
+#[path = "moved_tests.rs"]
+mod moved;
 #[path = "seeds_tests.rs"]
 mod seeds;
 
@@ -512,7 +514,7 @@ fn two_daemons_with_one_identity_are_never_the_same_node() {
         let told = Refusal::SameIdentity.to_string();
         assert!(net.hosts[3].complaints.contains(&told), "{:?}", net.hosts[3].complaints);
         let is_told = |host: &Host| host.complaints.contains(&told);
-        assert!(net.hosts[..2].iter().any(is_told), "the other end says so, too");
+        assert!(net.hosts[..3].iter().any(is_told), "the other end says so, too");
         // It takes the place of the other one when that is gone.
         net.kill(2, false);
         net.run(Duration::from_secs(20));
