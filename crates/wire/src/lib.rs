@@ -7,5 +7,6 @@ pub mod between_hosts;
 pub mod control;
 pub mod endpoint_control;
 pub mod stats;
+pub mod trials;
 pub mod versions;
 pub mod ways;

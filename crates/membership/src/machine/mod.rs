@@ -20,6 +20,7 @@ mod dialing;
 mod directory;
 mod joining;
 mod moved;
+mod seeds;
 mod standing;
 mod table;
 #[cfg(test)]
@@ -81,6 +82,9 @@ pub struct MachineConfig {
     pub admission: Admission,
     /// Addresses at which daemons of the fabric may listen.
     pub seeds: Vec<SocketAddr>,
+    /// Names of hosts with ports, for people, whose addresses are told later
+    /// ([`Machine::seed_is_at`]).
+    pub seed_names: Vec<String>,
     /// A node of which nothing is heard for so long is down.
     pub silence: Duration,
 }
@@ -304,6 +308,8 @@ pub struct Machine {
     connections: BTreeMap<ConnectionId, Connection>,
     connection_next: ConnectionId,
     targets: Vec<Target>,
+    /// The addresses of the seeds that have names, or why none is known.
+    names: BTreeMap<String, Result<Vec<SocketAddr>, String>>,
     directory: Directory,
     standing: Standing,
     outputs: VecDeque<Output>,
@@ -325,7 +331,9 @@ impl Machine {
                 _ => Admission::ByFirst,
             };
         }
+        let asked = |name: &String| (name.clone(), Err("its address is asked for".to_owned()));
         let mut machine = Self {
+            names: config.seed_names.iter().map(asked).collect(),
             roster: None,
             number: None,
             connections: BTreeMap::new(),

@@ -31,6 +31,7 @@ struct Host {
     identity: Identity,
     fabric: String,
     seeds: Vec<SocketAddr>,
+    seed_names: Vec<String>,
     machine: Option<Machine>,
     kept: Option<Roster>,
     starts: u64,
@@ -48,7 +49,7 @@ impl Host {
     const fn admission(&self) -> Admission {
         match self.directory {
             Some(_) => Admission::ByDirectory,
-            None if self.seeds.is_empty() => Admission::First,
+            None if self.seeds.is_empty() && self.seed_names.is_empty() => Admission::First,
             None => Admission::ByFirst,
         }
     }
@@ -102,6 +103,7 @@ impl Net {
             identity: identity(place),
             fabric: "f".to_owned(),
             seeds: if place == 0 { vec![] } else { vec![address(0)] },
+            seed_names: Vec::new(),
             machine: None,
             kept: None,
             starts: 0,
@@ -146,6 +148,7 @@ impl Net {
             incarnation: host.starts * 1_000 + u64::try_from(place).expect("few"),
             admission: host.admission(),
             seeds: host.seeds.clone(),
+            seed_names: host.seed_names.clone(),
             silence: SILENCE,
         };
         host.machine = Some(Machine::new(config, host.kept.clone(), self.now));
