@@ -1,6 +1,6 @@
 //! Two hosts made of the kernel's namespaces, joined by a cable: endpoints, direct sockets and the
 //! Ethernet device across them, and what becomes of them when anything dies. `programs/hosts.py`
-//! has the cases.
+//! and `programs/host_paths.py` have the cases.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::path::Path;
@@ -38,6 +38,10 @@ fn main() -> ExitCode {
         Case::new("socket_dead_host", || run("socket_dead_host", &[], "")),
         Case::new("socket_auto", || run("socket_auto", &[], "")),
         Case::new("without_libfabric", || run("without_libfabric", &[], "")),
+        Case::new("paths_firewall", || run_of("host_paths.py", "firewall")),
+        Case::new("paths_families", || run_of("host_paths.py", "families")),
+        Case::new("copies", || run_of("host_paths.py", "copies")),
+        Case::new("names", || run_of("host_paths.py", "names")),
         Case::new("deaths", move || run("deaths", &[], rounds)),
     ];
     let limit = LONG_LIMIT + Duration::from_secs(10);
@@ -45,6 +49,14 @@ fn main() -> ExitCode {
 }
 
 fn run(case: &str, tools: &[&str], argument: &str) -> Outcome {
+    run_script("hosts.py", case, tools, argument)
+}
+
+fn run_of(script: &str, case: &str) -> Outcome {
+    run_script(script, case, &[], "")
+}
+
+fn run_script(script: &str, case: &str, tools: &[&str], argument: &str) -> Outcome {
     if !rustix::process::geteuid().is_root() {
         return Err(Skip("network namespaces need root".to_owned()));
     }
@@ -60,7 +72,7 @@ fn run(case: &str, tools: &[&str], argument: &str) -> Outcome {
     command.env_remove("WEFT_DAEMON_SOCKET");
     command.args(["--mount", "--propagation", "private", "--net", "--"]);
     command.args(["sh", "-c", MACHINE, "sh"]).arg(program::python()?);
-    command.arg(program::script("hosts.py")).arg(program::weft()).arg(case);
+    command.arg(program::script(script)).arg(program::weft()).arg(case);
     command.arg(node.directory()).arg(argument);
     let limit = if argument == "100" { LONG_LIMIT } else { LIMIT };
     let ended = node.start(command).wait(limit).success();

@@ -75,9 +75,6 @@ impl How {
 }
 
 fn compare(name: &str) -> Outcome {
-    if matches!(name, "looks_far_ahead" | "dropped_by_a_map_of_sockets") {
-        weft_e2e::needs_lanes_in_memory("the peer has to act otherwise")?;
-    }
     let node = Node::new();
     let mut without_weft = ForkServer::start(&node, "semantics.py", name)?;
     let (server, client) = run(&node, &mut without_weft, name, How::Tcp)?;

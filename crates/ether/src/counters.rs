@@ -19,7 +19,8 @@ pub struct Counters {
     /// Packets from the device that no other node needs: for an address behind this device, or for
     /// a group that no other node wants.
     pub filtered: u64,
-    /// Packets for a node that is absent, and packets to or from a node out of reach.
+    /// Packets for a node that is absent, or for all nodes while none is there, and packets to or
+    /// from a node out of reach.
     pub unreachable: u64,
     /// Packets from the device that were refused: malformed, or with another node's source address.
     pub refused_here: u64,

@@ -11,9 +11,10 @@ use crate::entry::{Entry, Kind, OTHER_VARIABLES};
 use crate::name::{Found, Spelling, find, suggest};
 use crate::options::{Options, Origin, Setting};
 use crate::people::People;
+use crate::seed::seeds;
 use crate::services::ServicePolicy;
 use crate::table::TABLE;
-use crate::value::{addresses, ports, urls};
+use crate::value::{ports, urls};
 
 /// Longest path of a file, bytes.
 const FILE_PATH_BYTES_MAX: usize = 4095;
@@ -269,8 +270,8 @@ fn parse(kind: &Kind, value: &str) -> Option<(u64, String)> {
             let fits = value.is_empty() || value.parse::<SocketAddr>().is_ok();
             return fits.then(|| (0, value.to_owned()));
         }
-        Kind::Addresses => {
-            let fits = addresses(value).is_some_and(|found| found.len() <= ADDRESSES_MAX);
+        Kind::Seeds => {
+            let fits = seeds(value).is_some_and(|found| found.len() <= ADDRESSES_MAX);
             return fits.then(|| (0, value.to_owned()));
         }
         Kind::Urls => {

@@ -87,8 +87,8 @@ pub enum Kind {
     Name,
     /// An IP address with a port; empty by default.
     Address,
-    /// Several such addresses, with commas between; none by default.
-    Addresses,
+    /// Several such addresses, or names of hosts with ports, with commas between; none by default.
+    Seeds,
     /// Several URLs of servers, with commas between; none by default.
     Urls,
     /// Two numbers of ports with a dash between; empty by default.
@@ -127,7 +127,7 @@ impl Kind {
             | Self::File
             | Self::Name
             | Self::Address
-            | Self::Addresses
+            | Self::Seeds
             | Self::Urls
             | Self::Ports
             | Self::Services
@@ -152,9 +152,10 @@ impl fmt::Display for Kind {
             Self::File => f.write_str("a path, or nothing"),
             Self::Name => f.write_str("a printable name of at most 64 bytes, or nothing"),
             Self::Address => f.write_str("an address with a port as 10.9.0.1:7700, or nothing"),
-            Self::Addresses => {
-                f.write_str("up to 64 addresses as 10.9.0.1:7700 with commas between, or nothing")
-            }
+            Self::Seeds => f.write_str(
+                "up to 64 addresses or names of hosts as 10.9.0.1:7700 or first:7700 with commas \
+                     between, or nothing",
+            ),
             Self::Urls => f.write_str(
                 "up to 16 URLs as http://10.9.0.1:2379 or https://HOST:2379, without a path, with \
                  commas between, or nothing",

@@ -12,6 +12,7 @@ use crate::entry::Effect::{Daemon, Programs, ProgramsAndDaemon};
 use crate::entry::{Entry, Kind, boolean, choice, integer, power_of_two};
 use crate::options::Options;
 use crate::people::People;
+use crate::seed::Seed;
 use crate::services::ServicePolicy;
 use crate::value::{BetweenHosts, CopyMethod, QueueChoice, TransportChoice, Value};
 
@@ -406,12 +407,13 @@ options! {
                told, so no wildcard. Empty: the daemon serves this host alone. Memory: up to 4 \
                MiB for each other host that takes its messages late.",
     }
-    "fabric.seeds" => FabricSeeds, fabric_seeds -> Vec<SocketAddr> {
-        kind: Kind::Addresses,
+    "fabric.seeds" => FabricSeeds, fabric_seeds -> Vec<Seed> {
+        kind: Kind::Seeds,
         unit: "",
         category: Fabric,
         effect: Daemon,
-        text: "Addresses of daemons of the fabric, of which one is enough to join. The one daemon \
+        text: "Addresses of daemons of the fabric, or names of their hosts, which are resolved \
+               again and again; one of them is enough to join. The daemon that was once started \
                without seeds is the first, which gives the others their numbers. No memory.",
     }
     "fabric.etcd" => FabricEtcd, fabric_etcd -> Vec<String> {

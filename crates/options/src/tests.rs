@@ -90,12 +90,23 @@ fn addresses_are_checked_when_they_are_set() {
     let (options, problems) = from_environment("WEFT_FABRIC_SEEDS", "10.9.0.1:7700, [::1]:7,");
     assert_eq!(problems, []);
     assert_eq!(options.fabric_seeds().len(), 2);
+    let named =
+        from_environment("WEFT_FABRIC_SEEDS", "first:7700, n-1.example.:7,[::ffff:10.9.0.1]:9");
+    assert_eq!(named.1, []);
+    let told: Vec<String> = named.0.fabric_seeds().iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["first:7700", "n-1.example.:7", "10.9.0.1:9"]);
+    let listen = from_environment("WEFT_FABRIC_LISTEN", "[::ffff:10.9.0.1]:7700").0.fabric_listen();
+    assert_eq!(listen, "10.9.0.1:7700".parse().ok(), "it is an IPv4 address");
     let many = vec!["10.9.0.1:7700"; 65].join(",");
     for (name, value) in [
         ("WEFT_FABRIC_LISTEN", "10.9.0.1"),
         ("WEFT_FABRIC_LISTEN", "host:7700"),
         ("WEFT_FABRIC_SEEDS", "10.9.0.1:7700 10.9.0.2:7700"),
         ("WEFT_FABRIC_SEEDS", &many),
+        ("WEFT_FABRIC_SEEDS", "first"),
+        ("WEFT_FABRIC_SEEDS", "first:0"),
+        ("WEFT_FABRIC_SEEDS", "10.9.0.300:7700"),
+        ("WEFT_FABRIC_SEEDS", "fe80::1:7700"),
         ("WEFT_FABRIC_NAME", "a\nb"),
     ] {
         let (options, problems) = from_environment(name, value);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::entry::{Entry, Kind};
 use crate::options::Setting;
 use crate::people::People;
+use crate::seed::{Seed, canonical, seeds};
 use crate::services::ServicePolicy;
 
 /// Which queue of a device a packet goes to.
@@ -138,20 +139,14 @@ impl<'a> Value<'a> for Option<&'a str> {
 /// An address; nothing when it is empty.
 impl Value<'_> for Option<SocketAddr> {
     fn read(setting: &Setting, _: &Entry) -> Self {
-        setting.text.parse().ok()
+        setting.text.parse().ok().map(canonical)
     }
 }
 
-impl Value<'_> for Vec<SocketAddr> {
+impl Value<'_> for Vec<Seed> {
     fn read(setting: &Setting, _: &Entry) -> Self {
-        addresses(&setting.text).expect("the text was checked when it was set")
+        seeds(&setting.text).expect("the text was checked when it was set")
     }
-}
-
-/// The addresses of a list with commas between; `None` if one of them is none.
-pub(crate) fn addresses(text: &str) -> Option<Vec<SocketAddr>> {
-    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    parts.map(|part| part.parse().ok()).collect()
 }
 
 impl Value<'_> for Vec<String> {

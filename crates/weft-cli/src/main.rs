@@ -23,6 +23,7 @@ mod manual;
 mod measure;
 mod oshrun;
 mod output;
+mod path_trial;
 mod perf;
 mod providers;
 mod run;

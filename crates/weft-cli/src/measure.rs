@@ -21,6 +21,7 @@ use weft_transport_ofi::Ports;
 use crate::arguments::MeasureCommand;
 use crate::configuration::Configuration;
 use crate::output::show_line;
+use crate::path_trial;
 
 /// Bytes of a message of a round trip.
 const MESSAGE: usize = 64;
@@ -63,6 +64,7 @@ pub fn measure(
             let (round_trip_ns, bytes_per_s) = run(*to, Duration::from_millis(*warm_ms))?;
             show_line!("{round_trip_ns} {bytes_per_s}");
         }
+        MeasureCommand::Path => path_trial::serve(&configuration()?.options)?,
         MeasureCommand::To { plain, fabric } => {
             match ensure_provider(&configuration()?.options).and_then(|()| both(*plain, *fabric)) {
                 Ok([tcp, fabric]) => show_line!("{} {} {} {}", tcp.0, tcp.1, fabric.0, fabric.1),

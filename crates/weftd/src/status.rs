@@ -123,9 +123,11 @@ pub struct FabricNodeStatus {
     pub address: String,
     /// The transport by which it is reached; `None` while it is not a node of the fabric.
     pub transport: Option<String>,
-    /// `self`, `up`, `down`, `joining` or `refused`.
+    /// `self`, `up`, `trying` (its daemon answers, and the path of data is being tried),
+    /// `unreachable` (its daemon answers, and no data go there or come back), `down`, `joining` or
+    /// `refused`.
     pub state: String,
-    /// Why it is not up; empty if it is.
+    /// Why it is not up, or its daemon alone is; empty if all is well.
     pub reason: String,
     /// The way of programs to it that leave the choice to weft; `None` for the own host.
     #[serde(default)]
@@ -267,7 +269,7 @@ pub struct DeviceStatus {
     pub multicast: u64,
     /// Packets for an address behind this device, or for a group that no node wants.
     pub filtered: u64,
-    /// Packets for a node that cannot be reached.
+    /// Packets for a node that cannot be reached, or for all nodes while none can.
     pub unreachable: u64,
     /// Packets that are malformed, forged or against the protocol.
     pub refused: u64,

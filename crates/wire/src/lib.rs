@@ -8,5 +8,6 @@ pub mod control;
 pub mod endpoint_control;
 pub mod form;
 pub mod stats;
+pub mod trials;
 pub mod versions;
 pub mod ways;

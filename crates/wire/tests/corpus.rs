@@ -4,6 +4,7 @@ use std::path::Path;
 
 use weft_wire::between_hosts::{self, BetweenHosts};
 use weft_wire::control::{Control, fuzz_parse};
+use weft_wire::trials::{self, Trial};
 use weft_wire::ways::{self, Measuring};
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
@@ -34,5 +35,13 @@ fn messages_about_the_ways_between_hosts() {
     let all = corpus("ways");
     all.iter().for_each(|bytes| ways::fuzz_parse(bytes));
     let parsed = all.iter().filter(|bytes| Measuring::parse(bytes).is_some());
+    assert!(parsed.count() >= 4, "a message of each kind parses");
+}
+
+#[test]
+fn messages_about_the_paths_between_hosts() {
+    let all = corpus("trials");
+    all.iter().for_each(|bytes| trials::fuzz_parse(bytes));
+    let parsed = all.iter().filter(|bytes| Trial::parse(bytes).is_some());
     assert!(parsed.count() >= 4, "a message of each kind parses");
 }

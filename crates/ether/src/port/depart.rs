@@ -122,7 +122,11 @@ impl<E: Endpoint> Port<E> {
             Departure::All => {
                 let all: Vec<NodeId> =
                     self.peers.keys().copied().filter(|node| self.is_within(*node)).collect();
-                self.send_to_several(Group::BROADCAST, &all, packet, now);
+                match all.is_empty() {
+                    // It is for somebody, and nobody is there.
+                    true => self.counters.unreachable += 1,
+                    false => self.send_to_several(Group::BROADCAST, &all, packet, now),
+                }
             }
         }
     }

@@ -359,6 +359,14 @@ fn packets_for_a_node_that_goes_away_are_lost_and_it_may_come_back<V: Venue + De
     assert_eq!(net.ports[0].peers().count(), 1);
     net.ports[0].depart(&packet, NOW);
     assert_eq!(net.ports[0].counters().unreachable, 1);
+    // For all, while nobody is there.
+    drop(net.ports.pop());
+    net.settle();
+    net.ports[0].depart(&frame(MacAddress::BROADCAST, of(0), &payload(60, 9)), NOW);
+    let counters = net.ports[0].counters();
+    assert_eq!((counters.unreachable, counters.filtered), (2, 0));
+    net.add(1, 1);
+    net.settle();
     net.add(2, 1);
     net.ports[0].depart(&packet, NOW);
     assert!(net.settle()[2] == [packet]);

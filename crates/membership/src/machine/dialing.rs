@@ -1,6 +1,5 @@
 //! Which addresses are dialled, and when.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use super::{
 };
 use crate::key::Role;
 use crate::message::Refusal;
-use crate::roster::{Member, Numbering, Roster};
+use crate::roster::{Member, Numbering};
 
 /// The first pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -24,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// The daemon behind a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Goal {
+pub(super) enum Goal {
     /// Any daemon of the fabric.
     Seed,
     /// The node with this number.
@@ -34,17 +33,17 @@ enum Goal {
 /// An address to dial.
 #[derive(Debug)]
 pub(super) struct Target {
-    goal: Goal,
-    address: SocketAddr,
+    pub(super) goal: Goal,
+    pub(super) address: SocketAddr,
     /// The connection that is being made, or is up.
     connection: Option<ConnectionId>,
     /// When it is dialled next.
     next: Duration,
     pause: Duration,
     /// Why the last connection ended.
-    fault: Option<Fault>,
+    pub(super) fault: Option<Fault>,
     /// It is the address of this daemon.
-    is_self: bool,
+    pub(super) is_self: bool,
 }
 
 impl Machine {
@@ -56,7 +55,8 @@ impl Machine {
             .filter(|member| member.identity != own && !member.is_expelled)
             .map(|member| (Goal::Node(member.number), member.address))
             .collect();
-        let seeds = self.config.seeds.iter().map(|seed| (Goal::Seed, *seed));
+        let named = self.names.values().filter_map(|found| found.as_ref().ok()).flatten();
+        let seeds = self.config.seeds.iter().chain(named).map(|seed| (Goal::Seed, *seed));
         wanted.extend(seeds);
         self.targets.retain(|target| {
             wanted.iter().any(|(goal, address)| {
@@ -109,7 +109,7 @@ impl Machine {
             nodes.any(|other| other.address == target.address)
         };
         match target.goal {
-            _ if target.is_self || target.connection.is_some() || self.suspended.is_some() => false,
+            _ if target.is_self || target.connection.is_some() || !self.standing.is_in() => false,
             Goal::Node(number) => {
                 let admits = self.roster.as_ref().is_some_and(|roster| {
                     roster.numbering == Numbering::First
@@ -226,71 +226,13 @@ impl Machine {
         all
     }
 
-    /// The seeds at which no node of the fabric was found, with the reason of the last try, for
-    /// people. Those that were not tried are not among them.
-    #[must_use]
-    pub fn seeds_without_node(&self) -> Vec<(SocketAddr, String)> {
-        let members = self.roster.iter().flat_map(|roster| &roster.members);
-        let known: BTreeSet<SocketAddr> = members.map(|member| member.address).collect();
-        let seeds = self.targets.iter().filter(|one| one.goal == Goal::Seed && !one.is_self);
-        let faults = seeds.filter(|seed| !known.contains(&seed.address)).filter_map(|seed| {
-            // One that told of the first daemon is a node, at another address than the table has.
-            let fault = seed.fault.as_ref();
-            let fault = fault.filter(|one| **one != Fault::Refused(Refusal::NotFirst))?;
-            Some((seed.address, fault.to_string()))
-        });
-        faults.collect()
-    }
-
-    /// Why the own node has no number.
-    fn joining(&self) -> NodeState {
-        let is_of_directory = |roster: &Roster| roster.numbering == Numbering::Directory;
-        if self.config.admission == Admission::ByDirectory {
-            return NodeState::Joining(self.waits_for_directory());
-        }
-        if self.roster.as_ref().is_some_and(is_of_directory) {
-            let reason = "the hosts of this fabric are admitted by etcd; set fabric.etcd, as they \
-                          have it, and start the daemon again";
-            return NodeState::Refused(reason.to_owned());
-        }
-        let targets = self.targets.iter().filter(|target| !target.is_self);
-        let refused = targets.clone().find_map(|target| match &target.fault {
-            // That one told of the first daemon; its own fault says more.
-            Some(Fault::Refused(Refusal::NotFirst)) | None => None,
-            Some(fault @ Fault::Refused(_)) => Some((target, fault)),
-            Some(Fault::Other(_)) => None,
-        });
-        if let Some((target, fault)) = refused {
-            return NodeState::Refused(format!("{}: {fault}", target.address));
-        }
-        let is_of_first = |target: &&Target| target.goal != Goal::Seed;
-        let waits_for = targets.clone().find(is_of_first).or_else(|| targets.clone().next());
-        NodeState::Joining(match waits_for {
-            None => "fabric.seeds names no other daemon".to_owned(),
-            Some(target) => {
-                let which = match target.goal {
-                    Goal::Seed => "the daemon",
-                    Goal::Node(_) => "the first daemon, which alone admits hosts,",
-                };
-                let address = target.address;
-                match &target.fault {
-                    Some(fault) => format!("waits for {which} at {address}: {fault}"),
-                    None => format!("asks {which} at {address}"),
-                }
-            }
-        })
-    }
-
     fn status_of(&self, member: &Member) -> NodeStatus {
         let target = self.targets.iter().find(|one| one.goal == Goal::Node(member.number));
         let is_up = self.connections.values().any(|one| one.up() == Some(member.number));
         let state = if member.is_expelled {
             NodeState::Refused("it was expelled".to_owned())
         } else if self.number == Some(member.number) && self.is_in_roster() {
-            match self.suspended {
-                Some(_) => NodeState::Refused(Refusal::SameIdentity.to_string()),
-                None => NodeState::Own,
-            }
+            self.own_state()
         } else if is_up {
             NodeState::Up
         } else {
@@ -302,7 +244,7 @@ impl Machine {
         };
         NodeStatus {
             node: Some(NodeId(member.number)),
-            name: Some(member.name.clone()),
+            name: Some(self.name_of(member)),
             address: member.address,
             state,
         }

@@ -73,7 +73,7 @@ impl Machine {
             });
         }
         self.directory.fault = fault;
-        self.settle_contenders();
+        self.settle();
     }
 
     /// Why the directory cannot be used at present, for people; `None` if it can, or there is none.
@@ -82,12 +82,25 @@ impl Machine {
         self.directory.fault.as_deref()
     }
 
-    /// The number by which the own node is there for others, if it is a node of the fabric.
+    /// The number by which the own node is there for others, if it is a node of the fabric and no
+    /// other daemon has its identity.
     #[must_use]
     pub fn present_as(&self) -> Option<NodeId> {
+        let is_in = self.standing.is_in();
+        self.member_number().filter(|_| is_in).map(NodeId)
+    }
+
+    /// The own number, if the table has the own node under it.
+    fn member_number(&self) -> Option<u32> {
         let own = self.roster.as_ref()?.of_identity(&self.config.own)?;
-        let is_there = self.is_in_roster() && !own.is_expelled;
-        is_there.then_some(NodeId(own.number))
+        (self.is_in_roster() && !own.is_expelled).then_some(own.number)
+    }
+
+    /// Whether the directory says that this daemon is the one which has the own number. Of two
+    /// copies one is.
+    fn is_present(&self) -> bool {
+        let holder = self.member_number().and_then(|own| self.directory.present.get(&own));
+        holder == Some(&self.config.incarnation)
     }
 
     /// Compares the directory's table with the own one, takes the newer one, and proposes the next.
@@ -180,6 +193,8 @@ impl Machine {
         let (own, about) = (self.config.own, &self.config.about);
         match next.of_identity(&own).map(|member| member.is_expelled) {
             Some(true) => {}
+            // A copy of this host may be at another address, and the table says which one is it.
+            Some(false) if !self.is_present() => {}
             Some(false) => is_changed |= next.update(&own, about),
             // The own number was given to another host.
             None if self.number.is_some() => {}
@@ -218,7 +233,7 @@ impl Machine {
     /// Two daemons that a partition keeps apart do not see each other, but both may see the
     /// directory. There one of them holds the presence of the number.
     fn look_for_rival(&mut self) {
-        let Some(NodeId(number)) = self.present_as() else { return };
+        let Some(number) = self.member_number() else { return };
         let holder = self.directory.present.get(&number).copied();
         let rival = holder.filter(|holder| *holder != self.config.incarnation);
         let since = match (rival, self.directory.rival) {
@@ -231,7 +246,7 @@ impl Machine {
         };
         if since + RIVAL_FOR <= self.now {
             let fault = Fault::Refused(Refusal::SameIdentity);
-            if self.suspended.is_none() {
+            if self.standing.is_in() {
                 let about = "etcd".to_owned();
                 self.outputs.push_back(Output::Complain { about, fault });
             }
@@ -256,16 +271,5 @@ impl Machine {
             Some(fault) => format!("waits for etcd, by which hosts are admitted: {fault}"),
             None => "asks etcd for a number".to_owned(),
         }
-    }
-
-    /// Leaves the fabric for some seconds: another daemon has the same identity.
-    pub(super) fn suspend(&mut self, refusal: &Refusal) {
-        let all: Vec<_> = self.connections.keys().copied().collect();
-        for id in all {
-            self.end(id, &Fault::Refused(refusal.clone()));
-        }
-        let milliseconds = self.random(2_000);
-        let longer = Duration::from_millis(milliseconds);
-        self.suspended = Some(self.now + super::SUSPENDED_FOR + longer);
     }
 }

@@ -38,7 +38,9 @@ impl Machine {
             self.refuse_as(id, Refusal::OtherFirst(own), Refusal::OtherFirst(other));
             return;
         }
+        let incarnation = hello.incarnation;
         connection.stage = Stage::Known { identity, hello };
+        self.refuse_copies(id, &identity, incarnation);
         self.consider(id);
     }
 
@@ -57,10 +59,6 @@ impl Machine {
             Some((number, false)) if kept.is_some_and(|kept| kept != number) => {
                 self.refuse(id, Refusal::Number(kept.unwrap_or(number)));
             }
-            Some(_) if is_first => {
-                self.update(id);
-                self.choose(id);
-            }
             // The own number may still be on its way.
             Some(_) if self.number.is_some() => self.choose(id),
             Some(_) => {}
@@ -74,7 +72,8 @@ impl Machine {
         }
     }
 
-    /// Accepts a connection, unless there is another one to the same node.
+    /// Accepts a connection, unless there is another one to the same node, or the node may be
+    /// elsewhere. Nothing about the node changes before.
     fn choose(&mut self, id: ConnectionId) {
         if self.number.is_some() && !self.is_in_roster() {
             return self.refuse(id, Refusal::Expelled);
@@ -97,7 +96,7 @@ impl Machine {
             Some((*other, found.role, incarnation))
         });
         match other {
-            None => self.accept(id, number),
+            None => self.accept_unless_moved(id, number),
             Some((other, _, known)) if known != incarnation => {
                 let since = self.now;
                 self.send(other, Message::Ping);
@@ -120,10 +119,12 @@ impl Machine {
         }
     }
 
-    fn accept(&mut self, id: ConnectionId, number: u32) {
+    pub(super) fn accept(&mut self, id: ConnectionId, number: u32) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match mem::replace(&mut connection.stage, Stage::Dialing) {
-            Stage::Known { identity, hello } | Stage::Contending { identity, hello, .. } => {
+            Stage::Known { identity, hello }
+            | Stage::Contending { identity, hello, .. }
+            | Stage::Moving { identity, hello, .. } => {
                 connection.stage = Stage::Accepted { number, identity, hello };
             }
             other => connection.stage = other,
@@ -145,12 +146,21 @@ impl Machine {
         connection.stage = Stage::Up { number, identity, incarnation };
         connection.pinged = now;
         self.reached(number, id);
-        self.tell(Event::Up { node: NodeId(number), incarnation, about: hello.about });
+        self.tell(Event::Up { node: NodeId(number), incarnation, about: hello.about.clone() });
+        if self.config.admission == Admission::First {
+            self.update(&identity, &hello.about);
+        }
+    }
+
+    /// Decides about connections that wait for something to be known of another one.
+    pub(super) fn settle(&mut self) {
+        self.settle_contenders();
+        self.settle_moved();
     }
 
     /// Decides about connections that show the identity of another one: that one ended, gave a sign
     /// of life, or did not.
-    pub(super) fn settle_contenders(&mut self) {
+    fn settle_contenders(&mut self) {
         let contending = self.connections.iter().find_map(|(id, connection)| {
             let Stage::Contending { identity, since, .. } = &connection.stage else { return None };
             let former = self.connections.iter().find(|(_, other)| {
@@ -178,10 +188,10 @@ impl Machine {
         self.settle_contenders();
     }
 
-    fn return_to_known(&mut self, id: ConnectionId) {
+    pub(super) fn return_to_known(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match mem::replace(&mut connection.stage, Stage::Dialing) {
-            Stage::Contending { identity, hello, .. } => {
+            Stage::Contending { identity, hello, .. } | Stage::Moving { identity, hello, .. } => {
                 connection.stage = Stage::Known { identity, hello };
             }
             other => connection.stage = other,
@@ -203,9 +213,9 @@ impl Machine {
     /// The other side refuses.
     pub(super) fn refused(&mut self, id: ConnectionId, refusal: Refusal) {
         self.complain(id, &refusal);
-        let is_same = refusal == Refusal::SameIdentity;
+        let is_out = refusal == Refusal::SameIdentity && self.is_believed(id);
         self.end(id, &Fault::Refused(refusal.clone()));
-        if is_same && self.suspended.is_none() {
+        if is_out {
             self.suspend(&refusal);
         }
     }
@@ -217,7 +227,9 @@ impl Machine {
         }
         let Some(connection) = self.connections.get(&id) else { return };
         let name = match &connection.stage {
-            Stage::Known { hello, .. } | Stage::Contending { hello, .. } => {
+            Stage::Known { hello, .. }
+            | Stage::Contending { hello, .. }
+            | Stage::Moving { hello, .. } => {
                 format!("{} ({})", connection.place, hello.about.name)
             }
             _ => connection.place.clone(),

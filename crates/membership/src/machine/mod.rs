@@ -19,6 +19,9 @@
 mod dialing;
 mod directory;
 mod joining;
+mod moved;
+mod seeds;
+mod standing;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -37,14 +40,16 @@ use crate::session::SessionFault;
 use dialing::Target;
 use directory::Directory;
 pub use directory::DirectoryNews;
+use standing::Standing;
 pub use table::{Expulsion, NotExpelled};
 
 /// How long a connection may take until both sides have accepted each other.
 pub const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 /// How long a connection is asked for a sign of life when another one shows the same identity.
 const PROBE_WITHIN: Duration = Duration::from_secs(1);
-/// How long a daemon is out of the fabric after it heard that another one has its identity.
-const SUSPENDED_FOR: Duration = Duration::from_secs(5);
+/// How long the address that the table has for a node may take to answer, when the node shows
+/// another one.
+const ASKED_WITHIN: Duration = Duration::from_secs(2);
 /// Signs of life in the time after which a silent node is down.
 const SIGNS_OF_LIFE: u32 = 4;
 
@@ -77,6 +82,9 @@ pub struct MachineConfig {
     pub admission: Admission,
     /// Addresses at which daemons of the fabric may listen.
     pub seeds: Vec<SocketAddr>,
+    /// Names of hosts with ports, for people, whose addresses are told later
+    /// ([`Machine::seed_is_at`]).
+    pub seed_names: Vec<String>,
     /// A node of which nothing is heard for so long is down.
     pub silence: Duration,
 }
@@ -237,6 +245,9 @@ enum Stage {
     /// As `Known`; another connection shows the same identity since then, and is asked for a sign
     /// of life.
     Contending { identity: Identity, hello: Hello, since: Duration },
+    /// As `Known`, of a node for which the table has another address: this connection asks there
+    /// whether the node still is at that one.
+    Moving { identity: Identity, hello: Hello, since: Duration, asks: ConnectionId },
     /// It was accepted, and has not accepted this daemon yet.
     Accepted { number: u32, identity: Identity, hello: Hello },
     /// Both have accepted each other.
@@ -264,6 +275,7 @@ impl Connection {
             Stage::Proved { identity }
             | Stage::Known { identity, .. }
             | Stage::Contending { identity, .. }
+            | Stage::Moving { identity, .. }
             | Stage::Accepted { identity, .. }
             | Stage::Up { identity, .. } => Some(identity),
         }
@@ -296,9 +308,10 @@ pub struct Machine {
     connections: BTreeMap<ConnectionId, Connection>,
     connection_next: ConnectionId,
     targets: Vec<Target>,
+    /// The addresses of the seeds that have names, or why none is known.
+    names: BTreeMap<String, Result<Vec<SocketAddr>, String>>,
     directory: Directory,
-    /// Another daemon has the own identity; the end of the time for which this one is out.
-    suspended: Option<Duration>,
+    standing: Standing,
     outputs: VecDeque<Output>,
     randomness: u64,
     now: Duration,
@@ -318,21 +331,26 @@ impl Machine {
                 _ => Admission::ByFirst,
             };
         }
+        let asked = |name: &String| (name.clone(), Err("its address is asked for".to_owned()));
         let mut machine = Self {
+            names: config.seed_names.iter().map(asked).collect(),
             roster: None,
             number: None,
             connections: BTreeMap::new(),
             connection_next: 0,
             targets: Vec::new(),
             directory: Directory::default(),
-            suspended: None,
+            standing: Standing::In,
             outputs: VecDeque::new(),
             randomness,
             now,
             config,
         };
         match kept {
-            Some(roster) => machine.use_roster(roster),
+            Some(roster) => {
+                machine.use_roster(roster);
+                machine.enter();
+            }
             None if machine.config.admission == Admission::First => machine.found(),
             None => machine.set_targets(),
         }
@@ -380,7 +398,7 @@ impl Machine {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.stage = Stage::Proved { identity };
         connection.heard = now;
-        if self.suspended.is_some() {
+        if !self.may_greet(id, identity) {
             self.end(id, &Fault::Other("this daemon is out of the fabric for a while".to_owned()));
             return;
         }
@@ -422,14 +440,14 @@ impl Machine {
             },
             Message::Hello(_) | Message::Accepted { .. } => self.refuse(id, Refusal::Protocol),
         }
-        self.settle_contenders();
+        self.settle();
     }
 
     /// A connection ended, or could not be made.
     pub fn closed(&mut self, id: ConnectionId, fault: &Fault, now: Duration) {
         self.now = now;
         self.ended(id, fault);
-        self.settle_contenders();
+        self.settle();
     }
 
     /// Sends a message of a user to a node.
@@ -451,15 +469,12 @@ impl Machine {
     /// [`Machine::wakes_at`] comes.
     pub fn tick(&mut self, now: Duration) {
         self.now = now;
-        if self.suspended.is_some_and(|until| until <= now) {
-            self.suspended = None;
-            self.set_targets();
-        }
+        self.stand();
         let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in ids {
             self.look_at(id);
         }
-        self.settle_contenders();
+        self.settle();
         self.dial();
     }
 
@@ -472,10 +487,11 @@ impl Machine {
                 (connection.pinged + silence / SIGNS_OF_LIFE).min(connection.heard + silence)
             }
             Stage::Contending { since, .. } => since + PROBE_WITHIN,
+            Stage::Moving { since, .. } => since + ASKED_WITHIN,
             _ => connection.began + HANDSHAKE_WITHIN,
         });
         let dials = self.next_dial().into_iter();
-        let soonest = connections.chain(self.suspended).chain(dials).min();
+        let soonest = connections.chain(self.standing.ends_at()).chain(dials).min();
         soonest.unwrap_or(Duration::MAX)
     }
 
@@ -513,6 +529,7 @@ impl Machine {
             self.tell(Event::Down { node: NodeId(number), reason: fault.to_string() });
         }
         self.schedule(id, &connection, fault);
+        self.has_looked(id, fault);
     }
 
     fn send(&mut self, connection: ConnectionId, message: Message) {

@@ -7,7 +7,7 @@ use weft_fabric::NodeId;
 
 use super::{Admission, ConnectionId, Event, Fault, Machine, Output, Stage};
 use crate::identity::Identity;
-use crate::message::{Message, Refusal};
+use crate::message::{Message, NodeAbout, Refusal};
 use crate::roster::{Full, Numbering, Roster};
 
 /// Why a node is not expelled.
@@ -137,13 +137,11 @@ impl Machine {
         }
     }
 
-    /// Writes a new name or address of a node into the table.
-    pub(super) fn update(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get(&id) else { return };
-        let Stage::Known { identity, hello } = &connection.stage else { return };
-        let (identity, about) = (*identity, hello.about.clone());
+    /// Writes a new name or address of a node that was accepted into the table. Only the first
+    /// daemon does.
+    pub(super) fn update(&mut self, identity: &Identity, about: &NodeAbout) {
         let Some(mut roster) = self.roster.clone() else { return };
-        if roster.update(&identity, &about) {
+        if roster.update(identity, about) {
             self.change(roster, None);
         }
     }
@@ -197,6 +195,6 @@ impl Machine {
     pub fn overflowed(&mut self, id: ConnectionId, now: Duration) {
         self.now = now;
         self.end(id, &Fault::Other("it does not take its messages".to_owned()));
-        self.settle_contenders();
+        self.settle();
     }
 }

@@ -11,6 +11,8 @@ use crate::message::NODES_MAX;
 
 #[path = "directory_tests.rs"]
 mod directory;
+#[path = "moved_tests.rs"]
+mod moved;
 #[path = "seeds_tests.rs"]
 mod seeds;
 
@@ -29,6 +31,7 @@ struct Host {
     identity: Identity,
     fabric: String,
     seeds: Vec<SocketAddr>,
+    seed_names: Vec<String>,
     machine: Option<Machine>,
     kept: Option<Roster>,
     starts: u64,
@@ -46,7 +49,7 @@ impl Host {
     const fn admission(&self) -> Admission {
         match self.directory {
             Some(_) => Admission::ByDirectory,
-            None if self.seeds.is_empty() => Admission::First,
+            None if self.seeds.is_empty() && self.seed_names.is_empty() => Admission::First,
             None => Admission::ByFirst,
         }
     }
@@ -100,6 +103,7 @@ impl Net {
             identity: identity(place),
             fabric: "f".to_owned(),
             seeds: if place == 0 { vec![] } else { vec![address(0)] },
+            seed_names: Vec::new(),
             machine: None,
             kept: None,
             starts: 0,
@@ -144,6 +148,7 @@ impl Net {
             incarnation: host.starts * 1_000 + u64::try_from(place).expect("few"),
             admission: host.admission(),
             seeds: host.seeds.clone(),
+            seed_names: host.seed_names.clone(),
             silence: SILENCE,
         };
         host.machine = Some(Machine::new(config, host.kept.clone(), self.now));
@@ -512,7 +517,7 @@ fn two_daemons_with_one_identity_are_never_the_same_node() {
         let told = Refusal::SameIdentity.to_string();
         assert!(net.hosts[3].complaints.contains(&told), "{:?}", net.hosts[3].complaints);
         let is_told = |host: &Host| host.complaints.contains(&told);
-        assert!(net.hosts[..2].iter().any(is_told), "the other end says so, too");
+        assert!(net.hosts[..3].iter().any(is_told), "the other end says so, too");
         // It takes the place of the other one when that is gone.
         net.kill(2, false);
         net.run(Duration::from_secs(20));

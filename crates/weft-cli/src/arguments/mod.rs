@@ -230,6 +230,8 @@ pub enum MeasureCommand {
         #[arg(long, default_value_t = 0)]
         warm_ms: u64,
     },
+    /// Tries the paths of data to other hosts, which it reads
+    Path,
     /// Measures TCP and the fabric in turns
     To {
         /// The server without weft

@@ -166,7 +166,7 @@ pub fn measure(
         arguments.memory == MemoryKind::Fresh,
         "between nodes there is fresh memory alone; leave --memory out"
     );
-    match arguments.transport() {
+    let measured = match arguments.transport() {
         TransportName::Shm => {
             measure_over(over_shm(configuration)?, arguments, size, node, |_| None)
         }
@@ -178,7 +178,20 @@ pub fn measure(
             measure_over(both, arguments, size, node, LayeredEndpoint::refusal_of_port)
         }
         TransportName::Sim => bail!("the simulator has no other nodes; leave --to out"),
-    }
+    };
+    // The state of the path says more than the lack of an answer.
+    measured.map_err(|error| match why_not_up(configuration, node) {
+        Some(reason) => error.context(reason),
+        None => error,
+    })
+}
+
+/// Why a node is not up, as the daemon knows it.
+fn why_not_up(configuration: &Configuration, node: NodeId) -> Option<String> {
+    let status = weftd::client::status(&configuration.control_socket(None).ok()?.path).ok()?;
+    let nodes = status.fabric?.nodes.into_iter();
+    let mut nodes = nodes.filter(|known| known.number == Some(node.0) && !known.reason.is_empty());
+    nodes.next().map(|known| format!("node {node} is {}: {}", known.state, known.reason))
 }
 
 fn measure_over<T: Transport>(

@@ -65,8 +65,8 @@ pub fn run(arguments: &RunArguments, configuration: &Configuration) -> anyhow::R
         let block = Block::new()?;
         command.env("WEFT_STATS", block.path());
         let ended = supervised(command, &path, rest, &block);
-        if leaves_choice(configuration) {
-            eprint!("{}", ways(&socket));
+        if configuration.options.socket_between_hosts() != BetweenHosts::Never {
+            eprint!("{}", other_hosts(&socket, leaves_choice(configuration)));
         }
         return Ok(ended);
     }
@@ -97,12 +97,22 @@ fn leaves_choice(configuration: &Configuration) -> bool {
     configuration.options.socket_between_hosts() == BetweenHosts::Auto
 }
 
-/// The ways to other hosts, as the daemon has measured them. Nothing without a daemon.
-fn ways(socket: &ControlSocket) -> String {
+/// Other hosts, as the daemon knows them: those to which no data go, and the ways to all if weft
+/// chooses. Nothing without a daemon.
+fn other_hosts(socket: &ControlSocket, with_ways: bool) -> String {
     let status = weftd::client::status(&socket.path).ok();
     let nodes = status.and_then(|status| status.fabric).map_or_else(Vec::new, |it| it.nodes);
-    let known = nodes.into_iter().filter_map(|node| Some((node.number?, node.way?)));
-    known.map(|(number, way)| format!("way to node {number}: {}\n", way.text())).collect()
+    let mut text = String::new();
+    for node in nodes {
+        let Some(number) = node.number else { continue };
+        if node.state == "unreachable" {
+            text += &format!("node {number} is unreachable: {}\n", node.reason);
+        }
+        if let Some(way) = node.way.filter(|_| with_ways) {
+            text += &format!("way to node {number}: {}\n", way.text());
+        }
+    }
+    text
 }
 
 /// Runs the program as a child, then prints what went where.

@@ -38,7 +38,10 @@ fn nowhere(devices: &[DeviceStatus]) -> String {
     for device in devices {
         for (count, reason) in [
             (device.filtered, "for an address behind the device, or a group that nobody wants"),
-            (device.unreachable, "for a node that is not there"),
+            (
+                device.unreachable,
+                "for a node that is not there or to which no data go: see `weft fabric nodes`",
+            ),
             (device.refused, "malformed, forged, or against the protocol"),
             (device.unwanted, "came here, but were for others"),
             (device.lost, "for a node that went, or came while the interface was off"),

@@ -324,6 +324,16 @@ impl Driver {
             }
             Event::Up { node, incarnation, about } => {
                 tracing::info!(node = node.0, name = about.name, "up");
+                let namesakes = self.shared.lock().namesakes(node);
+                if let Some(other) = namesakes.first() {
+                    tracing::warn!(
+                        "the hosts with the numbers {} and {} are both called {:?}; start one of \
+                         them with another name (--node NAME)",
+                        other.0,
+                        node.0,
+                        about.name
+                    );
+                }
                 FabricEvent::Up { node, incarnation, about }
             }
             Event::Down { node, reason } => {

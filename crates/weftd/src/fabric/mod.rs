@@ -11,26 +11,28 @@ pub mod bridge;
 mod driver;
 mod etcd;
 mod link;
+mod names;
 mod settings;
 mod state;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use weft_fabric::NodeId;
 use weft_membership::{
     Admission, Expulsion, Identity, Machine, MachineConfig, NotExpelled, Numbering, Tls,
 };
 pub use weft_membership::{NodeAbout, NodeState, NodeStatus, NotSent};
+use weft_options::Seed;
 
 use self::driver::Driver;
 use self::etcd::EtcdClient;
@@ -42,6 +44,8 @@ use crate::complaints::Complaints;
 /// still, and the connection of the node that is sent to is given up.
 const QUEUED_BYTES_MAX: usize = 16 << 20;
 
+/// How long a connection to the own address may take.
+const REACHED_WITHIN: Duration = Duration::from_millis(500);
 /// How long the first daemon's lease lasts from one look at it to the next.
 const FIRST_LEASE: Duration = Duration::from_secs(60);
 
@@ -171,6 +175,7 @@ impl Fabric {
         }
         let listener = TcpListener::bind(config.listen)
             .with_context(|| format!("cannot listen at {} (fabric.listen)", config.listen))?;
+        reach_itself(&listener, config.listen)?;
         listener.set_nonblocking(true)?;
         let (waker, woken) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
@@ -190,7 +195,13 @@ impl Fabric {
             },
             incarnation,
             admission: config.admission,
-            seeds: config.seeds,
+            seeds: config.seeds.iter().filter_map(address_of).collect(),
+            seed_names: config
+                .seeds
+                .iter()
+                .filter(|one| address_of(one).is_none())
+                .map(ToString::to_string)
+                .collect(),
             silence: config.silence,
         };
         let is_first = config.admission == Admission::First && etcd.is_none();
@@ -223,6 +234,7 @@ impl Fabric {
             .name("weft-fabric".to_owned())
             .spawn(move || driver.run())
             .context("no thread for the fabric")?;
+        names::start(config.seeds, Arc::clone(&shared), started)?;
         if let Some(etcd) = &etcd {
             etcd::start(Arc::clone(etcd), Arc::clone(&shared), started)?;
         }
@@ -327,7 +339,7 @@ impl Fabric {
 
     /// The seeds at which no node of the fabric was found, with the reason of the last try.
     #[must_use]
-    pub fn seeds_without_node(&self) -> Vec<(SocketAddr, String)> {
+    pub fn seeds_without_node(&self) -> Vec<(String, String)> {
         self.shared.lock().seeds_without_node()
     }
 
@@ -374,6 +386,40 @@ impl Drop for Fabric {
             // A panic of the thread was told when it happened.
             let _ = thread.join();
         }
+    }
+}
+
+/// Refuses an address that the kernel listens at and nobody can connect to: that of all hosts of a
+/// network.
+fn reach_itself(listener: &TcpListener, listen: SocketAddr) -> anyhow::Result<()> {
+    match TcpStream::connect_timeout(&listen, REACHED_WITHIN) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::PermissionDenied
+                    | ErrorKind::NetworkUnreachable
+                    | ErrorKind::HostUnreachable
+            ) =>
+        {
+            bail!(
+                "nobody can connect to fabric.listen = {listen} ({error}), not even this host: it \
+                 may be the address of all hosts of a network; set it to that of this host which \
+                 the others reach (`ip address` lists them), and see that no firewall stops it"
+            )
+        }
+        Err(_) => Ok(()),
+        Ok(_) => {
+            // One that connected at the same moment tries again.
+            let _ = listener.accept();
+            Ok(())
+        }
+    }
+}
+
+const fn address_of(seed: &Seed) -> Option<SocketAddr> {
+    match seed {
+        Seed::Address(address) => Some(*address),
+        Seed::Name { .. } => None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The configuration of a daemon in a fabric: options, the key, and the fabric's file.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use weft_membership::{Admission, FabricKeys, is_name};
+use weft_options::Seed;
 use weft_options::runtime_path::{NODE_DEFAULT, SYSTEM_DIRECTORY};
 
 use super::etcd::EtcdSettings;
@@ -27,8 +28,8 @@ pub struct FabricConfig {
     pub name: String,
     /// The address at which this daemon listens, and that the others are told.
     pub listen: SocketAddr,
-    /// Addresses of other daemons.
-    pub seeds: Vec<SocketAddr>,
+    /// Where other daemons may be.
+    pub seeds: Vec<Seed>,
     /// How hosts are admitted.
     pub admission: Admission,
     /// The etcd that admits.
@@ -58,7 +59,16 @@ struct FabricFile {
 #[serde(deny_unknown_fields)]
 struct FileNode {
     name: String,
-    address: SocketAddr,
+    /// An address, or the name of a host with a port. The own one is an address.
+    address: String,
+}
+
+impl FileNode {
+    fn seed(&self) -> anyhow::Result<Seed> {
+        let parsed = self.address.parse::<Seed>();
+        parsed
+            .with_context(|| format!("the fabric's file has {:?} at {:?}", self.name, self.address))
+    }
 }
 
 impl FabricConfig {
@@ -80,9 +90,15 @@ impl FabricConfig {
             let own = nodes.position(|node| node.name == name).with_context(|| {
                 format!("the fabric's file has no node {name:?}; --node names this one")
             })?;
-            listen = listen.or(Some(file.nodes[own].address));
+            listen = match (listen, file.nodes[own].seed()?) {
+                (Some(listen), _) | (None, Seed::Address(listen)) => Some(listen),
+                (None, Seed::Name { .. }) => bail!(
+                    "the fabric's file has the name of a host as the address of this one; set \
+                     fabric.listen to the address that the others reach, as 10.9.0.2:7700"
+                ),
+            };
             let others = file.nodes.iter().filter(|node| node.name != name);
-            seeds.extend(others.map(|node| node.address));
+            seeds.extend(others.map(FileNode::seed).collect::<anyhow::Result<Vec<_>>>()?);
             is_first = own == 0;
             fabric = file.name;
         }
@@ -94,11 +110,7 @@ impl FabricConfig {
             );
             return Ok(None);
         };
-        ensure!(
-            !listen.ip().is_unspecified() && listen.port() != 0,
-            "fabric.listen = {listen} is not one address; set it to the address of this host that \
-             the others reach, as 10.9.0.1:7700"
-        );
+        check_listen(listen)?;
         let admission = match (&etcd, is_first) {
             (Some(_), _) => Admission::ByDirectory,
             (None, true) => Admission::First,
@@ -139,6 +151,27 @@ impl FabricConfig {
             facts: Vec::new(),
         }))
     }
+}
+
+/// Checks that others can reach an address, or that it is the loopback interface, where several
+/// daemons of one machine try a fabric.
+fn check_listen(listen: SocketAddr) -> anyhow::Result<()> {
+    let cure = "set it to the address of this host that the others reach, as 10.9.0.1:7700 (`ip \
+                address` lists them)";
+    let fault = match listen.ip() {
+        _ if listen.port() == 0 => "has no port",
+        ip if ip.is_unspecified() => "is not one address",
+        ip if ip.is_multicast() => "is the address of a group and of no host",
+        IpAddr::V4(ip) if ip.is_broadcast() => "is the address of all hosts",
+        IpAddr::V4(ip) if ip.is_loopback() && ip != Ipv4Addr::LOCALHOST => {
+            "is the name that this host has for itself in /etc/hosts, and leads to no other host"
+        }
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+            "means another host on each link, so that no other host can be told of it"
+        }
+        _ => return Ok(()),
+    };
+    bail!("fabric.listen = {listen} {fault}; {cure}")
 }
 
 /// The name of this node: the one that was given, else that of the host.
@@ -267,6 +300,17 @@ mod tests {
         assert!(given.error().contains("no node \"b\""), "{}", given.error());
         std::fs::write(&path, text.replace("\"b\"", "\"a\"")).expect("written");
         assert!(given.error().contains("two nodes with the name \"a\""), "{}", given.error());
+        let named = |own: &str| {
+            let (a, b) = ("10.9.0.1:7700", "10.9.0.2:7700");
+            std::fs::write(&path, text.replace(a, "first:7700").replace(b, own)).expect("written");
+        };
+        named("10.9.0.2:7700");
+        let read = given.read().expect("all is there").expect("an address");
+        assert_eq!(read.seeds, ["first:7700".parse().expect("a name")]);
+        named("second:7700");
+        assert!(given.error().contains("as the address of this one"), "{}", given.error());
+        named("second");
+        assert!(given.error().contains("a name of a host with a port"), "{}", given.error());
         std::fs::write(&path, "name = 3").expect("written");
         assert!(given.error().contains("does not describe a fabric"), "{}", given.error());
     }
@@ -279,6 +323,24 @@ mod tests {
         assert!(error.contains("is not there"), "{error}");
         let error = Given::new().with("WEFT_FABRIC_LISTEN", "0.0.0.0:7700").error();
         assert!(error.contains("that the others reach"), "{error}");
+        for wrong in [
+            "127.0.1.1:7700",
+            "127.0.0.2:7700",
+            "255.255.255.255:7700",
+            "224.0.0.1:7700",
+            "239.9.9.9:7700",
+            "[ff02::1]:7700",
+            "[fe80::1]:7700",
+            "[::]:7700",
+            "[::ffff:127.0.1.1]:7700",
+            "10.9.0.1:0",
+        ] {
+            let error = Given::new().with("WEFT_FABRIC_LISTEN", wrong).error();
+            assert!(error.contains("that the others reach"), "{wrong}: {error}");
+        }
+        for right in ["127.0.0.1:7700", "[::1]:7700", "[2001:db8::1]:7700", "[::ffff:10.9.0.1]:7"] {
+            assert!(Given::new().with("WEFT_FABRIC_LISTEN", right).read().is_ok(), "{right}");
+        }
         let seeds = Given::new().with("WEFT_FABRIC_SEEDS", "10.9.0.1:7700");
         let error = seeds.with("WEFT_FABRIC_LISTEN", "").error();
         assert!(error.contains("fabric.listen is not"), "{error}");

@@ -60,7 +60,7 @@ impl Host {
             fabric: "f".to_owned(),
             name: "a host".to_owned(),
             listen: self.listen,
-            seeds: self.seeds.clone(),
+            seeds: self.seeds.iter().copied().map(Seed::Address).collect(),
             admission: self.admission(),
             etcd: None,
             silence: Duration::from_secs(10),

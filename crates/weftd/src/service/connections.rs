@@ -20,6 +20,7 @@ use weft_wire::control::{
 };
 
 use self::between_hosts::{Others, is_between_hosts};
+use super::paths::SharedPaths;
 use super::ways::SharedWays;
 use super::{
     Counter, Event, Holder, Manifest, NodeEvent, Outbox, Outgoing, Peer, Placement, ProcessId,
@@ -72,7 +73,7 @@ struct OfferedEnd {
 
 impl Connections {
     /// A service without connections.
-    pub fn new(options: &Options, ways: SharedWays) -> Self {
+    pub fn new(options: &Options, ways: SharedWays, paths: SharedPaths) -> Self {
         let limits = TableLimits {
             connections_max: options.daemon_connections_max(),
             user_share: options.daemon_user_share(),
@@ -84,7 +85,7 @@ impl Connections {
             peers: HashMap::new(),
             sockets: HashMap::new(),
             guesses: Guesses::default(),
-            others: Others::new(ways),
+            others: Others::new(ways, paths),
             cuts: Arc::default(),
             names_users: kernel::is_in_first_user_namespace(),
             offers: 0,
@@ -130,6 +131,10 @@ impl Connections {
                             && self.others.is_faster_by_tcp(offered.tuple, now)
                         {
                             let reason = "TCP is faster to that host".to_owned();
+                            self.decline(from, token, reason, out);
+                            return Ok(());
+                        }
+                        if let Some(reason) = self.others.why_cut(offered.tuple) {
                             self.decline(from, token, reason, out);
                             return Ok(());
                         }
@@ -557,7 +562,7 @@ mod tests {
     fn connections() -> Connections {
         let nothing: [(&str, &str); 0] = [];
         let (options, _) = Options::from_environment(nothing);
-        Connections::new(&options, SharedWays::new(Instant::now()))
+        Connections::new(&options, SharedWays::new(Instant::now()), SharedPaths::default())
     }
 
     /// An offer by a program of `user`; the socket is one of `owner`.

@@ -14,6 +14,7 @@ use weft_wire::control::{Control, FABRIC_KINDS, InvalidMessage, split};
 
 use self::expulsions::Expulsions;
 use self::hosts::HostsDriver;
+use super::paths::{Path, SharedPaths};
 use super::ways::SharedWays;
 use super::{
     Event, Manifest, NodeEvent, Outbox, Outgoing, Peer, Placement, Report, Request, Service,
@@ -35,8 +36,9 @@ pub struct FabricService {
     fabric: Option<Arc<Fabric>>,
     ruler: Option<Arc<Ruler>>,
     ways: SharedWays,
+    paths: SharedPaths,
     hosts: Option<HostsDriver>,
-    /// The hosts that are up, while the own number is not known.
+    /// The hosts whose daemons are up.
     up: BTreeSet<NodeId>,
     expulsions: Expulsions,
 }
@@ -46,12 +48,12 @@ impl FabricService {
     pub fn new(
         fabric: Option<Arc<Fabric>>,
         ruler: Option<Arc<Ruler>>,
-        ways: SharedWays,
+        (ways, paths): (SharedWays, SharedPaths),
         now: Instant,
     ) -> Self {
         let expulsions = Expulsions::new(now);
-        let mut service =
-            Self { fabric, ruler, ways, hosts: None, up: BTreeSet::new(), expulsions };
+        let (hosts, up) = (None, BTreeSet::new());
+        let mut service = Self { fabric, ruler, ways, paths, hosts, up, expulsions };
         if let Some(Own::Known(node)) = service.fabric.as_ref().map(|fabric| fabric.own()) {
             service.numbered(node, now);
         }
@@ -63,9 +65,15 @@ impl FabricService {
         let Some(fabric) = &self.fabric else { return };
         if self.hosts.is_none() {
             self.hosts = HostsDriver::new(Arc::clone(fabric), node, now);
-            for node in std::mem::take(&mut self.up) {
-                self.hosts.iter_mut().for_each(|hosts| hosts.link(node, true));
-            }
+            self.link_all();
+        }
+    }
+
+    /// A link is up while the daemon of its host is, unless no data go there.
+    fn link_all(&mut self) {
+        for node in &self.up {
+            let is_open = self.paths.why_cut(*node).is_none();
+            self.hosts.iter_mut().for_each(|hosts| hosts.link(*node, is_open));
         }
     }
 
@@ -116,7 +124,8 @@ impl FabricService {
         let network = match (&self.ruler, &self.hosts) {
             (Some(ruler), _) => ruler.describe(),
             (None, Some(hosts)) => {
-                let nodes = self.fabric.iter().flat_map(|fabric| fabric.nodes()).map(node_status);
+                let nodes = self.fabric.iter().flat_map(|fabric| fabric.nodes());
+                let nodes = nodes.map(|node| node_status(node, &self.paths));
                 Ok(hosts.describe(nodes.collect()))
             }
             (None, None) => Err(no_network()),
@@ -195,11 +204,11 @@ impl Service for FabricService {
         match event {
             NodeEvent::Numbered(node) => self.numbered(node, now),
             NodeEvent::Up(node) | NodeEvent::Down(node) => {
-                let is_up = matches!(event, NodeEvent::Up(_));
-                match (&mut self.hosts, is_up) {
-                    (Some(hosts), _) => hosts.link(node, is_up),
-                    (None, true) => drop(self.up.insert(node)),
-                    (None, false) => drop(self.up.remove(&node)),
+                if matches!(event, NodeEvent::Up(_)) {
+                    self.up.insert(node);
+                } else {
+                    self.up.remove(&node);
+                    self.hosts.iter_mut().for_each(|hosts| hosts.link(node, false));
                 }
             }
             NodeEvent::Message(node, bytes) => {
@@ -213,6 +222,7 @@ impl Service for FabricService {
     }
 
     fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
+        self.link_all();
         if let Some(hosts) = &mut self.hosts {
             hosts.tick(now, out);
         }
@@ -229,26 +239,25 @@ impl Service for FabricService {
     }
 
     fn report(&self) -> Report {
-        let (fabric, ways) = (self.fabric.clone(), self.ways.clone());
-        Box::new(move |status| status.fabric = fabric.map(|fabric| status_of(&fabric, &ways)))
+        let (fabric, ways, paths) = (self.fabric.clone(), self.ways.clone(), self.paths.clone());
+        Box::new(move |status| {
+            status.fabric = fabric.map(|fabric| status_of(&fabric, &ways, &paths));
+        })
     }
 }
 
-fn status_of(fabric: &Fabric, ways: &SharedWays) -> FabricStatus {
+fn status_of(fabric: &Fabric, ways: &SharedWays, paths: &SharedPaths) -> FabricStatus {
     let number = match fabric.own() {
         Own::Known(node) => Some(node.0),
         Own::Joining { .. } => None,
     };
     let nodes = fabric.nodes().into_iter().map(|node| {
         let way = node.node.and_then(|node| way_status(ways, node));
-        FabricNodeStatus { way, ..node_status(node) }
+        FabricNodeStatus { way, ..node_status(node, paths) }
     });
     let nodes = nodes.collect();
     let seeds = fabric.seeds_without_node().into_iter();
-    let seeds = seeds.map(|(address, reason)| {
-        let address = address.to_string();
-        FabricSeedStatus { address, reason }
-    });
+    let seeds = seeds.map(|(address, reason)| FabricSeedStatus { address, reason });
     let seeds = seeds.collect();
     let etcd = fabric.etcd().map(|state| EtcdStatus {
         state: if state.is_ok() { "up" } else { "away" }.to_owned(),
@@ -257,10 +266,16 @@ fn status_of(fabric: &Fabric, ways: &SharedWays) -> FabricStatus {
     FabricStatus { name: fabric.name().to_owned(), number, nodes, seeds, etcd }
 }
 
-fn node_status(node: NodeStatus) -> FabricNodeStatus {
+/// A host is up when its daemon is and data go there and back.
+fn node_status(node: NodeStatus, paths: &SharedPaths) -> FabricNodeStatus {
     let (state, transport, reason) = match node.state {
         NodeState::Own => ("self", Some("shm"), String::new()),
-        NodeState::Up => ("up", Some("ofi"), String::new()),
+        NodeState::Up => match node.node.map_or(Path::Tried, |node| paths.of(node)) {
+            Path::Open => ("up", Some("ofi"), String::new()),
+            Path::Tried => ("trying", Some("ofi"), "the path of data is being tried".to_owned()),
+            Path::Without(reason) => ("up", None, format!("its daemon alone: {reason}")),
+            Path::Cut(reason) => ("unreachable", Some("ofi"), reason),
+        },
         NodeState::Down(reason) => ("down", Some("ofi"), reason),
         NodeState::Joining(reason) => ("joining", None, reason),
         NodeState::Refused(reason) => ("refused", None, reason),

@@ -30,6 +30,8 @@ use self::connections::Connections;
 use self::endpoints::Endpoints;
 use self::ethernet::Ethernet;
 use self::fabric::FabricService;
+use self::paths::{PathsService, SharedPaths};
+pub use self::paths::{Prober, Said};
 pub use self::ways::Runner;
 use self::ways::{SharedWays, WaysService};
 use crate::Config;
@@ -40,12 +42,14 @@ use crate::lab::{LabCuts, Ruler};
 use crate::measuring;
 use crate::networks::Origin;
 use crate::status::Status;
+use crate::trying::Trials;
 
 mod connections;
 mod endpoints;
 mod ethernet;
 pub mod fabric;
 pub mod host;
+mod paths;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -53,7 +57,7 @@ mod ways;
 
 /// The services that talk to other nodes, by name. The place of a service is the first byte of its
 /// messages, so it must not change.
-pub const BETWEEN_NODES: [&str; 4] = ["endpoints", "connections", "fabric", "ways"];
+pub const BETWEEN_NODES: [&str; 5] = ["endpoints", "connections", "fabric", "ways", "paths"];
 
 /// The services of a node with number `node`. `devices` are the Ethernet devices that it serves,
 /// `fabric` the other hosts, `ruler` the links of its lab.
@@ -67,13 +71,22 @@ pub fn all(
     let now = Instant::now();
     let ways = SharedWays::new(now);
     let (socket, options) = (config.socket.clone(), config.options.clone());
+    let trials = Trials::new(socket.clone(), options.clone());
     let programs = measuring::Programs::new(socket, options, fabric.cloned());
+    let paths = SharedPaths::default();
+    let is_within = config.options.fabric_listen().is_some_and(|at| at.ip().is_loopback());
     vec![
-        Box::new(Connections::new(&config.options, ways.clone())),
+        Box::new(Connections::new(&config.options, ways.clone(), paths.clone())),
         Box::new(Endpoints::new(&config.options, node, now)),
         Box::new(Ethernet::new(devices.cloned())),
-        Box::new(FabricService::new(fabric.cloned(), ruler.cloned(), ways.clone(), now)),
-        Box::new(WaysService::new(ways, Box::new(programs))),
+        Box::new(FabricService::new(
+            fabric.cloned(),
+            ruler.cloned(),
+            (ways.clone(), paths.clone()),
+            now,
+        )),
+        Box::new(WaysService::new(ways, paths.clone(), Box::new(programs))),
+        Box::new(PathsService::new(paths, Box::new(trials), is_within)),
     ]
 }
 

@@ -192,7 +192,7 @@ fn a_timer_fires_after_its_delay() {
 fn services_own_different_kinds_and_read_existing_options() {
     let daemon = Daemon::with(Echo::new(Placement::Thread));
     let services = daemon.services();
-    assert_eq!(services.len(), 6);
+    assert_eq!(services.len(), 7);
     let known = |option: &String| weft_options::TABLE.iter().any(|row| row.name == option);
     assert!(services.values().flat_map(|service| &service.options).all(known));
     for taken in [CONNECTION_KINDS, weft_wire::control::NODE_KINDS] {

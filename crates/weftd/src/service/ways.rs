@@ -15,6 +15,7 @@ use weft_socket::ways::{Figures, Measured, Ways};
 use weft_wire::control::{Control, InvalidMessage, WAYS_KINDS, split};
 use weft_wire::ways::Measuring;
 
+use super::paths::SharedPaths;
 use super::{Event, Manifest, NodeEvent, Outbox, Placement, Request, Service};
 
 /// How long the other host may take until its servers listen.
@@ -97,6 +98,7 @@ struct Served {
 /// The service.
 pub struct WaysService {
     ways: SharedWays,
+    paths: SharedPaths,
     runner: Box<dyn Runner>,
     stage: Stage,
     served: Option<Served>,
@@ -105,8 +107,8 @@ pub struct WaysService {
 
 impl WaysService {
     /// A service that measures by these programs.
-    pub fn new(ways: SharedWays, runner: Box<dyn Runner>) -> Self {
-        Self { ways, runner, stage: Stage::Idle, served: None, look_at: None }
+    pub fn new(ways: SharedWays, paths: SharedPaths, runner: Box<dyn Runner>) -> Self {
+        Self { ways, paths, runner, stage: Stage::Idle, served: None, look_at: None }
     }
 
     fn say(node: NodeId, message: &Measuring, out: &mut Outbox) {
@@ -118,7 +120,13 @@ impl WaysService {
         if self.stage != Stage::Idle {
             return;
         }
-        let Some(node) = self.ways.lock().begin().map(NodeId) else { return };
+        let node = loop {
+            let Some(node) = self.ways.lock().begin().map(NodeId) else { return };
+            match self.paths.why_cut(node) {
+                Some(reason) => self.take(node, Err(reason), now),
+                None => break node,
+            }
+        };
         self.stage = Stage::Asked(node, now + SERVED_WITHIN);
         Self::say(node, &Measuring::Ask, out);
     }

@@ -29,6 +29,7 @@ use weft_wire::control::Control;
 
 use super::{Connections, Kept};
 use crate::networks::{self, Origin};
+use crate::service::paths::SharedPaths;
 use crate::service::ways::SharedWays;
 use crate::service::{NodeEvent, Outbox, Outgoing, Peer, ProcessId};
 
@@ -50,6 +51,7 @@ pub(super) struct Others {
     next: u64,
     /// Measurements of the ways to other hosts.
     ways: SharedWays,
+    paths: SharedPaths,
 }
 
 /// The process that stands for another host.
@@ -74,7 +76,7 @@ pub(super) const fn is_between_hosts(tuple: Tuple) -> bool {
 
 impl Others {
     /// Nothing is known of other hosts but their ways.
-    pub(super) fn new(ways: SharedWays) -> Self {
+    pub(super) fn new(ways: SharedWays, paths: SharedPaths) -> Self {
         Self {
             hosts: Hosts::default(),
             addresses: None,
@@ -83,6 +85,7 @@ impl Others {
             numbers: HashMap::new(),
             next: 0,
             ways,
+            paths,
         }
     }
 
@@ -92,6 +95,15 @@ impl Others {
         let node = self.hosts.host_of(tuple.local, tuple.remote);
         let at = self.ways.at(now);
         node.is_none_or(|node| self.ways.lock().way(node, at) == Way::Tcp)
+    }
+
+    /// Why a connection cannot move, if it leads to a host to which no data go.
+    pub(super) fn why_cut(&self, tuple: Tuple) -> Option<String> {
+        let Route::Hosts { .. } = tuple.route else { return None };
+        let node = NodeId(self.hosts.host_of(tuple.local, tuple.remote)?);
+        self.paths.why_cut(node).map(|_| {
+            format!("no data go to node {node} over the fabric; `weft fabric nodes` says why")
+        })
     }
 
     /// Tells all hosts of the addresses of this one if they changed.

@@ -63,7 +63,11 @@ struct Daemon {
 impl Daemon {
     fn new(others: &[NodeId]) -> Self {
         let (programs, now) = (Played::default(), Instant::now());
-        let service = WaysService::new(SharedWays::new(now), Box::new(programs.clone()));
+        let service = WaysService::new(
+            SharedWays::new(now),
+            SharedPaths::default(),
+            Box::new(programs.clone()),
+        );
         let mut daemon = Self { service, programs, now };
         for node in others {
             daemon.hears(NodeEvent::Up(*node));

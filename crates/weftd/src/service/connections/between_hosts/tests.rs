@@ -35,7 +35,8 @@ fn ways() -> SharedWays {
 /// The service of node `own`, which knows both others.
 fn service(own: NodeId) -> Connections {
     let nothing: [(&str, &str); 0] = [];
-    let mut service = Connections::new(&Options::from_environment(nothing).0, ways());
+    let mut service =
+        Connections::new(&Options::from_environment(nothing).0, ways(), SharedPaths::default());
     service.others.network = Some(NETWORK);
     service.others.hosts.set_own(&[address_of(own)]);
     for node in [A, B, C].into_iter().filter(|node| *node != own) {
@@ -255,7 +256,7 @@ fn a_host_fills_no_more_than_its_part_of_the_table() {
     let mut b = service(B);
     let (options, problems) = Options::from_environment(environment);
     assert!(problems.is_empty(), "{problems:?}");
-    b.matchmaker = Connections::new(&options, ways()).matchmaker;
+    b.matchmaker = Connections::new(&options, ways(), SharedPaths::default()).matchmaker;
     for number in 0..1000_u16 {
         // Of all users, root among them.
         let (local, user) = (SocketAddr::new(address_of(A), number + 1), u32::from(number));
