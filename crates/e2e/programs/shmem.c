@@ -619,6 +619,22 @@ static void die(int number) {
   raise(SIGKILL);
 }
 
+/* Rounds of an atomic and a barrier until there is a file of this name. */
+static void rounds_until(const char *file) {
+  static long arrived;
+  static int ends;
+  int is_last = 0;
+  for (long rounds = 1; !is_last; rounds++) {
+    shmem_long_atomic_inc(&arrived, (me + 1) % n);
+    for (int pe = 0; me == 0 && pe < n && access(file, F_OK) == 0; pe++) shmem_int_p(&ends, 1, pe);
+    shmem_barrier_all();
+    if (arrived != rounds) shmem_global_exit(3);
+    is_last = ends;
+    shmem_barrier_all();
+  }
+  if (me == 0) printf("rounds are right on %d PEs\n", n);
+}
+
 int main(int count, char **arguments) {
   const char *mode = count > 1 ? arguments[1] : "";
   static const struct {
@@ -662,6 +678,11 @@ int main(int count, char **arguments) {
   if (!strcmp(mode, "killed")) {
     if (me == n - 1) raise(SIGKILL);
     for (;;) shmem_barrier_all();
+  }
+  if (!strcmp(mode, "rounds")) {
+    rounds_until(arguments[2]);
+    shmem_finalize();
+    return 0;
   }
   for (int argument = 1; argument < count; argument++) {
     size_t i = 0, all = sizeof modes / sizeof *modes;

@@ -208,7 +208,7 @@ mod tests {
             }
         }
         let formats = fingerprint(all.iter().map(BetweenHosts::emit));
-        assert_eq!((DAEMONS_HIGHEST, formats), (3, 0xf6c1_1b12_9b63_cede), "raise the version");
+        assert_eq!((DAEMONS_HIGHEST, formats), (4, 0xf6c1_1b12_9b63_cede), "raise the version");
     }
 
     proptest! {

@@ -20,7 +20,7 @@ use thiserror::Error;
 /// The first bytes of every message.
 pub const MAGIC: [u8; 4] = *b"weft";
 /// The protocol version that both sides must speak.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 /// Longest message in bytes.
 pub const BYTES_MAX: usize = 2048;
 /// Bytes before the body.

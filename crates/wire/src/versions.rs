@@ -6,9 +6,9 @@
 
 /// The lowest version of all that daemons of two hosts say to each other that this release speaks:
 /// the messages of membership, of brokers, and about connections.
-pub const DAEMONS_LOWEST: u16 = 3;
+pub const DAEMONS_LOWEST: u16 = 4;
 /// The highest.
-pub const DAEMONS_HIGHEST: u16 = 3;
+pub const DAEMONS_HIGHEST: u16 = 4;
 /// The version of the packets between the ports of two programs. The name of a port begins with it.
 pub const PACKETS: u16 = 3;
 

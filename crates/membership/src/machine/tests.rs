@@ -11,6 +11,8 @@ use crate::message::NODES_MAX;
 
 #[path = "directory_tests.rs"]
 mod directory;
+#[path = "pause_tests.rs"]
+mod pause;
 #[path = "seeds_tests.rs"]
 mod seeds;
 

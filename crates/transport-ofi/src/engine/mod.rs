@@ -17,6 +17,7 @@ use weft_fabric::{
     Peer, Register, RemoteKey,
 };
 use weft_libfabric::{Error, Peer as NicPeer, Report};
+use weft_sync::OwnTime;
 
 use crate::directory::Known;
 use crate::nic::Nic;
@@ -64,6 +65,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Engine<N> {
     nic: N,
+    clock: OwnTime,
     pub(crate) address: EndpointAddress,
     pub(crate) capabilities: Capabilities,
     /// A peer of which nothing is heard for so long is unreachable.
@@ -121,6 +123,8 @@ pub(crate) struct Engine<N> {
     leaving: Vec<u8>,
     /// The payload of the message that the program sends.
     payload: Vec<u8>,
+    /// Peers about which their hosts are to be asked.
+    doubted: Vec<EndpointAddress>,
     next_look: Duration,
     /// Packets that were dropped: of no pair, or malformed.
     dropped: u64,
@@ -181,6 +185,7 @@ impl<N: Nic> Engine<N> {
             buffers: nic.receives(),
             keeps_messages_behind_writes: nic.keeps_messages_behind_writes(),
             nic,
+            clock: OwnTime::new(silence / 4),
             address,
             capabilities,
             silence,
@@ -213,6 +218,7 @@ impl<N: Nic> Engine<N> {
             arrived_bytes: Vec::new(),
             leaving: Vec::with_capacity(PACKET_BYTES),
             payload: Vec::new(),
+            doubted: Vec::new(),
             next_look: Duration::ZERO,
             dropped: 0,
             seen: Duration::ZERO,
@@ -261,6 +267,11 @@ impl<N: Nic> Engine<N> {
         self.registers[Register::Scratch.index()] = value;
     }
 
+    /// The time now. It stands while this process is stopped, so that nobody was silent meanwhile.
+    pub(crate) fn now(&mut self) -> Duration {
+        self.clock.at(self.nic.tick())
+    }
+
     /// The time of the last progress. Looking at the clock again would cost each message.
     pub(crate) const fn seen(&self) -> Duration {
         self.seen
@@ -297,7 +308,7 @@ impl<N: Nic> Engine<N> {
     /// Handles a batch of reports. False if there may be no more.
     fn take_reports(&mut self) -> bool {
         if self.broken.is_some() {
-            self.seen = self.nic.tick();
+            self.seen = self.now();
             return false;
         }
         let mut arrived = std::mem::take(&mut self.arrived);
@@ -311,7 +322,7 @@ impl<N: Nic> Engine<N> {
             }
         }
         // One look at the clock for all of them.
-        self.seen = self.nic.tick();
+        self.seen = self.now();
         for one in arrived.drain(..) {
             match one {
                 Arrived::Packet(place) => self.receive(&bytes[place]),
@@ -356,7 +367,7 @@ impl<N: Nic> Engine<N> {
         if pair.keeps_apart() {
             return self.keep(handle, bytes);
         }
-        (pair.heard, pair.pinged) = (now, None);
+        pair.hear(now);
         if let Life::Orphaned(words) = &mut pair.life {
             let later = words.until.max(now + peers::LAST_WORDS_WITHIN);
             words.until = later.min(words.at_most);
@@ -426,6 +437,11 @@ impl<N: Nic> Engine<N> {
     /// Pairs that have ended since the last call.
     pub(crate) fn take_lost(&mut self) -> Vec<(EndpointAddress, [u8; 16])> {
         std::mem::take(&mut self.lost)
+    }
+
+    /// Peers that are silent, and whose hosts are to be asked about them since the last call.
+    pub(crate) fn take_doubted(&mut self) -> Vec<EndpointAddress> {
+        std::mem::take(&mut self.doubted)
     }
 
     /// The pairs that live, for a broker that was restarted.
