@@ -39,7 +39,7 @@ F_ADD_SEALS, SEALS = 1033, 1 | 2 | 4
 
 
 def message(kind, body=b""):
-    return struct.pack("<4sHH", b"weft", 9, kind) + body
+    return struct.pack("<4sHH", b"weft", 10, kind) + body
 
 
 def channel(where):

@@ -525,6 +525,11 @@ static void mistake(const char *which) {
   long automatic;
   shmem_barrier_all();
   if (!strcmp(which, "pe")) shmem_long_p(&word, 1, n);
+  if (!strcmp(which, "child")) {
+    pid_t child = me == 0 ? fork() : 1;
+    if (child == 0) shmem_long_p(&word, 1, 0);
+    if (me == 0) waitpid(child, NULL, 0);
+  }
   if (!strcmp(which, "negative")) shmem_long_p(&word, 1, -1);
   if (!strcmp(which, "address")) shmem_long_p(&automatic, 1, 0);
   if (!strcmp(which, "behind")) shmem_putmem(shmem_malloc(64), &word, (size_t)1 << 40, 0);

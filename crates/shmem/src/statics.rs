@@ -49,7 +49,10 @@ pub fn share_when_launched() {
     }
     STATICS.get_or_init(|| match share() {
         Ok(shared) => Statics::Shared(shared),
-        Err(why) => Statics::Private(Box::leak(why.into_boxed_str())),
+        Err(why) => {
+            crate::fork::watch_alone();
+            Statics::Private(Box::leak(why.into_boxed_str()))
+        }
     });
 }
 

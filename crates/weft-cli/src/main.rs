@@ -26,6 +26,7 @@ mod output;
 mod perf;
 mod providers;
 mod run;
+mod shell;
 mod shmem;
 mod sim;
 mod status;
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
     match dispatch(invocation) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("weft: {error:#}");
+            eprintln!("weft: {error:#}{}", output::limit_of(&error));
             if is_run { ExitCode::from(EXIT_RUN_FAILED) } else { ExitCode::FAILURE }
         }
     }

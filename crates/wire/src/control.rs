@@ -663,12 +663,12 @@ mod tests {
     #[test]
     fn the_error_names_the_version_of_the_other_side() {
         let mut message = Control::Status.emit();
-        message[4] = 10;
-        assert_eq!(Control::parse(&message), Err(InvalidMessage::Version { theirs: 10 }));
+        message[4] = 11;
+        assert_eq!(Control::parse(&message), Err(InvalidMessage::Version { theirs: 11 }));
     }
 
     #[test]
     fn a_status_request_has_eight_bytes() {
-        assert_eq!(Control::Status.emit(), b"weft\x09\x00\x09\x00");
+        assert_eq!(Control::Status.emit(), b"weft\x0a\x00\x09\x00");
     }
 }
