@@ -379,7 +379,7 @@ fn an_installed_weft_has_its_links() -> Outcome {
         std::fs::remove_file(&ring).expect("it was linked");
         let mut shell = node.plain("/bin/sh");
         shell.args(["-c", &line]);
-        node.start(shell).wait(LIMIT).success();
+        let _ = node.start(shell).wait(LIMIT).success();
         let mut run = node.plain(prefix.join("bin/oshrun"));
         run.args(["-np", "2"]).arg(&ring);
         let ended = node.start(run).wait(LIMIT).success();

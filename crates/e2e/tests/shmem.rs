@@ -286,9 +286,10 @@ fn variables_are_shared_beside_threads_that_began_before() -> Outcome {
     compiler.args(["-O1", "-shared", "-fPIC", "-pthread", "-DLIBRARY", "-o"]).arg(&library);
     assert!(compiler.arg(&source).status().is_ok_and(|status| status.success()));
     let hammer = library.to_string_lossy();
-    let first = format!("-Wl,--no-as-needed,{}", self::library().display());
+    let all = "-Wl,--no-as-needed";
+    let first = self::library().display().to_string();
     // Of two libraries the one that is named last begins first.
-    for options in [&[&first[..], &hammer[..]][..], &[&hammer[..]]] {
+    for options in [&[all, &first, &hammer][..], &[all, &hammer]] {
         let program = compile(&node, &["gcc", "-std=gnu11"], &source, options)?;
         for _ in 0..3 {
             let ended = ended(&node, oshrun(&node, 2, &program, &[])).success();
