@@ -22,6 +22,7 @@ use weft_wire::endpoint_control::EndpointControl;
 pub mod calls;
 mod clock;
 mod cuts;
+mod doubts;
 mod errors;
 mod guests;
 mod invitations;
@@ -35,6 +36,7 @@ mod state;
 mod tables;
 
 pub use cuts::{Cuts, Site};
+pub use doubts::IsStopped;
 pub use nodes::{InvalidNodeMessage, Listed, NodeMessage, Refusal};
 #[cfg(any(test, feature = "test-doors"))]
 pub use state::fuzz_state;

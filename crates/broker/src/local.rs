@@ -112,6 +112,14 @@ impl LocalBroker {
         }
     }
 
+    /// Has the brokers of all nodes tell that processes are stopped, or that none is.
+    #[cfg(any(test, feature = "test-doors"))]
+    pub fn tell_stopped(&self, are_stopped: bool) {
+        for state in self.inner.lock().states.values_mut() {
+            state.is_stopped = if are_stopped { |_| true } else { |_| false };
+        }
+    }
+
     /// Sets the broker's clock ahead.
     #[cfg(any(test, feature = "test-doors"))]
     pub fn let_pass(&self, time: Duration) {

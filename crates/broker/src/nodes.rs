@@ -105,6 +105,24 @@ pub enum NodeMessage {
         /// The secret of the meeting.
         secret: [u8; 16],
     },
+    /// An endpoint hears nothing of its peer. There is an answer if that is stopped.
+    Doubt {
+        /// That endpoint.
+        from: u16,
+        /// Its peer.
+        to: u16,
+        /// The secret of the meeting.
+        secret: [u8; 16],
+    },
+    /// The process of an endpoint is stopped, by a signal, a debugger or a freezer.
+    Stands {
+        /// That endpoint.
+        from: u16,
+        /// Its peer, which asked.
+        to: u16,
+        /// The secret of the meeting.
+        secret: [u8; 16],
+    },
 }
 
 impl NodeMessage {
@@ -309,6 +327,10 @@ impl State {
             NodeMessage::Met { number, outcome } => self.answered(node, number, outcome, out),
             NodeMessage::Part { from, to, secret } => {
                 self.parted(to, EndpointAddress::new(node, Vpid(from)), Some(secret), out);
+            }
+            NodeMessage::Doubt { from, to, secret } => self.doubted(node, from, to, secret),
+            NodeMessage::Stands { from, to, secret } => {
+                self.tell_stands(to, EndpointAddress::new(node, Vpid(from)), secret, out);
             }
         }
     }

@@ -36,6 +36,8 @@ fn examples() -> Vec<NodeMessage> {
         NodeMessage::Ticket { number: 1, ticket },
         NodeMessage::Invited { number: 1, host: Some((2, 3)) },
         NodeMessage::Part { from: 1, to: 2, secret },
+        NodeMessage::Doubt { from: 1, to: 2, secret },
+        NodeMessage::Stands { from: 1, to: 2, secret },
     ];
     all.extend(met.map(|outcome| NodeMessage::Met { number: 1, outcome }));
     all
@@ -55,7 +57,9 @@ fn the_form_of_messages_is_that_of_their_version() {
             | NodeMessage::Met { .. }
             | NodeMessage::Ticket { .. }
             | NodeMessage::Invited { .. }
-            | NodeMessage::Part { .. } => {}
+            | NodeMessage::Part { .. }
+            | NodeMessage::Doubt { .. }
+            | NodeMessage::Stands { .. } => {}
         }
     }
     let formats = fingerprint(examples().iter().map(NodeMessage::emit));

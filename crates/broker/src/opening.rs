@@ -96,6 +96,7 @@ impl State {
         }
         self.entries[usize::from(vpid)] = Some(Entry {
             process: asker.process,
+            pid: asker.pid,
             uid: asker.uid,
             site: self.site_of(asker.process),
             partition,

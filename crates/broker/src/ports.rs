@@ -130,7 +130,7 @@ impl State {
     }
 
     /// The endpoint `vpid`, if this client asks about its ports.
-    fn plugged(&mut self, asker: Asker, vpid: u16) -> Option<&mut Entry> {
+    pub(crate) fn plugged(&mut self, asker: Asker, vpid: u16) -> Option<&mut Entry> {
         self.entry_mut(vpid).filter(|entry| entry.has_plugged(asker.process))
     }
 

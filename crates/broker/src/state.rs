@@ -24,6 +24,7 @@ use weft_wire::endpoint_control::{
 };
 
 use crate::cuts::{By, Sites};
+use crate::doubts::IsStopped;
 use crate::invitations::Invitations;
 use crate::nodes::Nodes;
 use crate::ports::Outcome;
@@ -65,6 +66,7 @@ pub struct State {
     pub(crate) sites: Sites,
     /// How long a peer may be silent, milliseconds; 0 if that is not said.
     pub(crate) silence_ms: u64,
+    pub(crate) is_stopped: IsStopped,
     /// Endpoints from before a restart have had their time to come back.
     pub(crate) is_settled: bool,
 }
@@ -103,10 +105,11 @@ const ENDPOINT_DESCRIPTORS: usize = 4;
 /// The last start of a key's range that an answer to [`Resolve`] has room for.
 const START_MAX: u64 = u64::MAX >> 8;
 
-/// The client that sent a request, and its user.
+/// The client that sent a request, its process and its user.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker {
     pub(crate) process: ProcessId,
+    pub(crate) pid: u32,
     pub(crate) uid: u32,
 }
 
@@ -127,6 +130,7 @@ impl State {
             nodes: Nodes::default(),
             sites: Sites::default(),
             silence_ms: 0,
+            is_stopped: |_| false,
             is_settled: false,
         }
     }
@@ -134,7 +138,7 @@ impl State {
     /// A broker for another node, with the same limits and rules.
     pub(crate) fn another(&self, node: NodeId) -> Self {
         let other = Self::new(node, self.limits, self.open_bell).with_policy(self.policy.clone());
-        Self { silence_ms: self.silence_ms, ..other }
+        Self { silence_ms: self.silence_ms, is_stopped: self.is_stopped, ..other }
     }
 
     /// The same with rules for services.
@@ -147,6 +151,12 @@ impl State {
     #[must_use]
     pub fn with_silence(self, silence: Duration) -> Self {
         Self { silence_ms: u64::try_from(silence.as_millis()).unwrap_or(u64::MAX), ..self }
+    }
+
+    /// The same, which tells of endpoints whose processes are stopped.
+    #[must_use]
+    pub fn with_stops(self, is_stopped: IsStopped) -> Self {
+        Self { is_stopped, ..self }
     }
 
     /// Hands out VPIDs from `first` on. After a restart earlier endpoints come back with their
@@ -225,7 +235,7 @@ impl State {
         now: Duration,
         out: &mut Vec<Outgoing>,
     ) -> Result<(), InvalidMessage> {
-        let asker = Asker { process, uid: credentials.uid };
+        let asker = Asker { process, pid: credentials.pid, uid: credentials.uid };
         let message = EndpointControl::parse(kind, body)?;
         let (ticket, answer) = match message {
             EndpointControl::Open(open) => match self.open(asker, open, files, now, out) {
@@ -267,6 +277,10 @@ impl State {
             },
             EndpointControl::Part(ask) => {
                 self.part(asker, ask, out);
+                return Ok(());
+            }
+            EndpointControl::Doubt(ask) => {
+                self.doubt(asker, ask, out);
                 return Ok(());
             }
             EndpointControl::AskAllMembers(ask) => {

@@ -136,6 +136,8 @@ pub(crate) struct Key {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub process: ProcessId,
+    /// The number of its process; 0 where the kernel does not tell.
+    pub pid: u32,
     pub uid: u32,
     /// The node of a lab in which it is.
     pub site: Option<Site>,

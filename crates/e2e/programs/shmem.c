@@ -525,6 +525,11 @@ static void mistake(const char *which) {
   long automatic;
   shmem_barrier_all();
   if (!strcmp(which, "pe")) shmem_long_p(&word, 1, n);
+  if (!strcmp(which, "child")) {
+    pid_t child = me == 0 ? fork() : 1;
+    if (child == 0) shmem_long_p(&word, 1, 0);
+    if (me == 0) waitpid(child, NULL, 0);
+  }
   if (!strcmp(which, "negative")) shmem_long_p(&word, 1, -1);
   if (!strcmp(which, "address")) shmem_long_p(&automatic, 1, 0);
   if (!strcmp(which, "behind")) shmem_putmem(shmem_malloc(64), &word, (size_t)1 << 40, 0);
@@ -619,6 +624,22 @@ static void die(int number) {
   raise(SIGKILL);
 }
 
+/* Rounds of an atomic and a barrier until there is a file of this name. */
+static void rounds_until(const char *file) {
+  static long arrived;
+  static int ends;
+  int is_last = 0;
+  for (long rounds = 1; !is_last; rounds++) {
+    shmem_long_atomic_inc(&arrived, (me + 1) % n);
+    for (int pe = 0; me == 0 && pe < n && access(file, F_OK) == 0; pe++) shmem_int_p(&ends, 1, pe);
+    shmem_barrier_all();
+    if (arrived != rounds) shmem_global_exit(3);
+    is_last = ends;
+    shmem_barrier_all();
+  }
+  if (me == 0) printf("rounds are right on %d PEs\n", n);
+}
+
 int main(int count, char **arguments) {
   const char *mode = count > 1 ? arguments[1] : "";
   static const struct {
@@ -662,6 +683,11 @@ int main(int count, char **arguments) {
   if (!strcmp(mode, "killed")) {
     if (me == n - 1) raise(SIGKILL);
     for (;;) shmem_barrier_all();
+  }
+  if (!strcmp(mode, "rounds")) {
+    rounds_until(arguments[2]);
+    shmem_finalize();
+    return 0;
   }
   for (int argument = 1; argument < count; argument++) {
     size_t i = 0, all = sizeof modes / sizeof *modes;

@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -264,6 +265,19 @@ fn mistakes_are_named() -> Outcome {
         assert_eq!(ended.code(), code, "{}", ended.report());
         assert!(ended.stderr.contains(message), "{message}: {}", ended.report());
     }
+    let file = node.directory().join("script");
+    std::fs::write(&file, "#!/no/such/python\n").expect("our own directory");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).expect("our own file");
+    let ended = ended(&node, &["-np", "1", &file.to_string_lossy()]);
+    assert_eq!(ended.code(), 126, "{}", ended.report());
+    assert!(ended.stderr.contains("its interpreter /no/such/python"), "{}", ended.report());
+    for limit in [6, 8, 12] {
+        let weft = program::weft().display();
+        let mut command = node.plain("/bin/sh");
+        command.args(["-c", &format!("ulimit -n {limit}; exec {weft} oshrun -np 3 true")]);
+        let ended = node.start(command).wait(LIMIT);
+        assert!(ended.stderr.contains("(ulimit -n)"), "{limit}: {}", ended.report());
+    }
     Ok(())
 }
 
@@ -336,11 +350,11 @@ fn many_processes_have_the_limits_of_the_launcher() -> Outcome {
 fn an_installed_weft_has_its_links() -> Outcome {
     let node = Node::without_daemon();
     program::find("cc")?;
-    let prefix = node.directory().join("prefix");
+    let prefix = node.directory().join("a prefix");
     let mut install = node.weft(["install"]);
     install.arg(&prefix);
     let ended = node.start(install).wait(LIMIT).success();
-    assert!(ended.stdout.ends_with("prefix/bin/weft\n"), "{}", ended.report());
+    assert!(ended.stdout.ends_with("a prefix/bin/weft\n"), "{}", ended.report());
     let ring = node.directory().join("ring");
     let mut compile = node.plain(prefix.join("bin/oshcc"));
     compile.arg("-o").arg(&ring).arg(script("ring.c"));
@@ -349,6 +363,28 @@ fn an_installed_weft_has_its_links() -> Outcome {
     run.args(["-np", "2"]).arg(&ring);
     let ended = node.start(run).wait(LIMIT).success();
     assert!(ended.stdout.contains("PE 1 of 2 got 0\n"), "{}", ended.report());
+    // The flags are read by a shell.
+    let mut shown = node.plain(prefix.join("bin/oshcc"));
+    shown.args(["-show", "-o"]).arg(&ring).arg(script("ring.c"));
+    let mut lines = vec![node.start(shown).wait(LIMIT).success().stdout];
+    if program::find("pkg-config").is_ok() {
+        let packages = prefix.join("lib/pkgconfig");
+        let (ring, source) = (ring.display(), script("ring.c"));
+        lines.push(format!(
+            "eval cc -o {ring} {source} $(PKG_CONFIG_PATH='{}' pkg-config --cflags --libs weft-shmem)",
+            packages.display()
+        ));
+    }
+    for line in lines {
+        std::fs::remove_file(&ring).expect("it was linked");
+        let mut shell = node.plain("/bin/sh");
+        shell.args(["-c", &line]);
+        let _ = node.start(shell).wait(LIMIT).success();
+        let mut run = node.plain(prefix.join("bin/oshrun"));
+        run.args(["-np", "2"]).arg(&ring);
+        let ended = node.start(run).wait(LIMIT).success();
+        assert!(ended.stdout.contains("PE 1 of 2 got 0\n"), "{line}: {}", ended.report());
+    }
     for file in
         ["lib/pkgconfig/weft-shmem.pc", "include/mpp/shmem.h", "share/man/man1/weft-oshrun.1"]
     {

@@ -34,7 +34,7 @@ const RULES: [&str; 13] = [
 /// Jobs of mistakes beside each other: each waits for its processes most of the time.
 const MISTAKES_AT_A_TIME: usize = 6;
 /// Mistakes, and words of the message about each.
-const MISTAKES: [(&str, &[&str]); 25] = [
+const MISTAKES: [(&str, &[&str]); 26] = [
     ("pe", &["shmem_long_p", "PE 2 is outside of 0..2"]),
     ("negative", &["shmem_long_p", "PE -1 is outside of 0..2"]),
     ("address", &["shmem_long_p: 8 bytes at 0x7f", "not symmetric", "shmem_malloc"]),
@@ -59,6 +59,7 @@ const MISTAKES: [(&str, &[&str]); 25] = [
     ("free", &["shmem_free: 0x", "free already"]),
     ("lock", &["shmem_set_lock", "held by this PE already"]),
     ("left", &["PE 0: shmem_barrier_all: PE 1 has ended"]),
+    ("child", &["shmem_long_p: this process is a child of a PE"]),
     ("finalized", &["shmem_long_p: the library is not started"]),
 ];
 
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         settings_that_mean_nothing_are_told,
         heaps_that_cannot_be_are_told,
         a_call_before_the_start_is_told,
+        variables_are_shared_beside_threads_that_began_before,
         information_is_printed_by_one_pe,
         another_launcher_starts_the_program,
         a_launcher_with_pmix_starts_the_program,
@@ -271,6 +273,28 @@ fn a_call_before_the_start_is_told() -> Outcome {
         let ended = ended(&node, command);
         assert_eq!(ended.code(), 1, "{}", ended.report());
         assert!(ended.stderr.contains("call shmem_init before it"), "{}", ended.report());
+    }
+    Ok(())
+}
+
+/// The constructor of another library has started a thread, which writes to a variable meanwhile.
+fn variables_are_shared_beside_threads_that_began_before() -> Outcome {
+    let node = Node::without_daemon();
+    let source = program::script("beside_threads.c");
+    let library = node.directory().join("libhammer.so");
+    let mut compiler = Command::new(program::find("gcc")?);
+    compiler.args(["-O1", "-shared", "-fPIC", "-pthread", "-DLIBRARY", "-o"]).arg(&library);
+    assert!(compiler.arg(&source).status().is_ok_and(|status| status.success()));
+    let hammer = library.to_string_lossy();
+    let all = "-Wl,--no-as-needed";
+    let first = self::library().display().to_string();
+    // Of two libraries the one that is named last begins first.
+    for options in [&[all, &first, &hammer][..], &[all, &hammer]] {
+        let program = compile(&node, &["gcc", "-std=gnu11"], &source, options)?;
+        for _ in 0..3 {
+            let ended = ended(&node, oshrun(&node, 2, &program, &[])).success();
+            assert_eq!(ended.stdout, "right\nright\n", "{options:?}: {}", ended.report());
+        }
     }
     Ok(())
 }

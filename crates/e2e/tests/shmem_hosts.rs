@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use weft_e2e::process::descendants;
+use rustix::process::{Pid, Signal, kill_process};
+use weft_e2e::process::{Running, descendants};
 use weft_e2e::{Ended, Host, Namespace, Node, Outcome, Skip, cases, host, program, setting, suite};
 use weft_libfabric::Library;
 use weft_shmem_api::programs::{self, Naming};
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         mistakes_are_told_with_the_pe_of_another_host,
         a_host_without_a_daemon_is_told,
         a_host_that_is_cut_off_ends_the_job,
+        pes_that_are_stopped_for_longer_than_a_silence_go_on,
     ])
 }
 
@@ -103,6 +105,19 @@ impl Job {
         let mut command = self.node.weft(words);
         command.arg(&self.ssh).arg(program).args(arguments);
         command
+    }
+
+    /// Waits until each host has two PEs.
+    fn await_endpoints(&self, running: &mut Running) {
+        let until = Instant::now() + LIMIT;
+        let has_endpoints = |host: &Host| {
+            let status = host.node.status();
+            status["endpoints"].as_array().map(Vec::len) == Some(2)
+        };
+        while !self.hosts.iter().all(has_endpoints) {
+            assert!(!running.has_ended() && Instant::now() < until, "{}", running.stderr());
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn ended(&self, command: Command) -> Ended {
@@ -239,21 +254,44 @@ fn a_host_without_a_daemon_is_told() -> Outcome {
     Ok(())
 }
 
+/// First all of them, as by Ctrl-Z or a batch system, then one, as by a debugger.
+fn pes_that_are_stopped_for_longer_than_a_silence_go_on() -> Outcome {
+    let job = Job::new()?;
+    let program = job.rules();
+    let end = job.node.directory().join("end");
+    let mut running = job.node.start(job.oshrun(4, &program, &["rounds", &end.to_string_lossy()]));
+    job.await_endpoints(&mut running);
+    let own = format!("{} rounds", program.display());
+    let is_pe = |(_, line): &(u32, String)| line.starts_with(&own);
+    let pes: Vec<u32> = descendants().into_iter().filter(is_pe).map(|(pid, _)| pid).collect();
+    assert_eq!(pes.len(), 4, "{:?}", descendants());
+    for stopped in [&pes[..], &pes[3..]] {
+        signal(stopped, Signal::STOP);
+        // That of the daemons is 3 s.
+        std::thread::sleep(Duration::from_secs(4));
+        assert!(!running.has_ended(), "{}", running.stderr());
+        signal(stopped, Signal::CONT);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    std::fs::write(&end, "").expect("our own directory");
+    let ended = running.wait(LIMIT).success();
+    assert_eq!(ended.stdout, "rounds are right on 4 PEs\n", "{}", ended.report());
+    Ok(())
+}
+
+fn signal(processes: &[u32], signal: Signal) {
+    for pid in processes {
+        let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw).expect("a process");
+        kill_process(pid, signal).expect("a PE");
+    }
+}
+
 /// Data between the hosts are lost, while the launcher reaches both.
 fn a_host_that_is_cut_off_ends_the_job() -> Outcome {
     let job = Job::new()?;
     let program = job.rules();
     let mut running = job.node.start(job.oshrun(4, &program, &["dies", "100000000"]));
-    let until = Instant::now() + LIMIT;
-    let has_endpoints = |host: &Host| {
-        let status = host.node.status();
-        let endpoints = status["endpoints"].as_array().map(Vec::len);
-        endpoints == Some(2)
-    };
-    while !job.hosts.iter().all(has_endpoints) {
-        assert!(!running.has_ended() && Instant::now() < until, "{}", running.stderr());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    job.await_endpoints(&mut running);
     job.hosts[0].network.as_ref().expect("its own").ip("link set cable down");
     let ended = running.wait(LIMIT);
     assert_eq!(ended.code(), 1, "{}", ended.report());

@@ -4,13 +4,13 @@
 //! a line of another process then begins in a line of its own.
 //!
 //! # Invariants
-//! - At most [`LINE_BYTES_MAX`] bytes are kept for each process.
+//! - At most [`HELD_BYTES_MAX`] bytes are kept, and those that were taken last.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Longer lines are passed on in pieces.
-const LINE_BYTES_MAX: usize = 16 * 1024;
+/// When the begins of lines together are longer, the longest is passed on in pieces.
+const HELD_BYTES_MAX: usize = 64 << 20;
 /// The begin of a line waits this long for the rest of it.
 const REST_WITHIN: Duration = Duration::from_millis(100);
 
@@ -21,36 +21,49 @@ struct Tail {
     due: Duration,
 }
 
+impl Tail {
+    const fn new(now: Duration) -> Self {
+        Self { bytes: Vec::new(), due: now }
+    }
+}
+
 /// One stream to which many processes write.
 #[derive(Debug)]
 pub struct Lines {
     /// Each line begins with the rank.
     has_prefix: bool,
     tails: BTreeMap<u32, Tail>,
+    /// Bytes of all begins.
+    held: usize,
     /// The process whose line was begun and is not ended.
     amid: Option<u32>,
 }
 
 impl Lines {
     pub fn new(has_prefix: bool) -> Self {
-        Self { has_prefix, tails: BTreeMap::new(), amid: None }
+        Self { has_prefix, tails: BTreeMap::new(), held: 0, amid: None }
     }
 
     /// Takes output of a process; returns what is to be written.
     pub fn take(&mut self, rank: u32, bytes: &[u8], now: Duration) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut pending = self.tails.remove(&rank).map(|tail| tail.bytes).unwrap_or_default();
-        pending.extend_from_slice(bytes);
-        let mut rest = pending.as_slice();
+        let mut rest = bytes;
         while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
             let (line, after) = rest.split_at(end + 1);
+            self.write_tail(rank, &mut out);
             self.write(rank, line, &mut out);
             rest = after;
         }
-        if rest.len() > LINE_BYTES_MAX {
-            self.write(rank, rest, &mut out);
-        } else if !rest.is_empty() {
-            self.tails.insert(rank, Tail { bytes: rest.to_vec(), due: now + REST_WITHIN });
+        if !rest.is_empty() {
+            let tail = self.tails.entry(rank).or_insert_with(|| Tail::new(now));
+            tail.bytes.extend_from_slice(rest);
+            tail.due = now + REST_WITHIN;
+            self.held += rest.len();
+        }
+        while self.held > HELD_BYTES_MAX {
+            let longest = self.tails.iter().max_by_key(|(_, tail)| tail.bytes.len());
+            let Some((&longest, _)) = longest else { break };
+            self.write_tail(longest, &mut out);
         }
         out
     }
@@ -74,11 +87,17 @@ impl Lines {
         let ready = self.tails.iter().filter(|(_, tail)| is_ready(tail)).map(|(rank, _)| *rank);
         let mut out = Vec::new();
         for rank in ready.collect::<Vec<u32>>() {
-            if let Some(tail) = self.tails.remove(&rank) {
-                self.write(rank, &tail.bytes, &mut out);
-            }
+            self.write_tail(rank, &mut out);
         }
         out
+    }
+
+    /// Writes the begin of a line that a process has.
+    fn write_tail(&mut self, rank: u32, out: &mut Vec<u8>) {
+        if let Some(tail) = self.tails.remove(&rank) {
+            self.held -= tail.bytes.len();
+            self.write(rank, &tail.bytes, out);
+        }
     }
 
     fn write(&mut self, rank: u32, bytes: &[u8], out: &mut Vec<u8>) {
@@ -133,9 +152,30 @@ mod tests {
     }
 
     #[test]
+    fn long_lines_that_come_in_pieces_are_whole() {
+        let mut lines = Lines::new(false);
+        let mut out = Vec::new();
+        for _ in 0..100 {
+            for rank in 0..3 {
+                out.extend(lines.take(rank, &[b'a' + u8::try_from(rank).expect("few"); 4096], NOW));
+            }
+        }
+        assert_eq!(out.len(), 0);
+        for rank in 0..3 {
+            out.extend(lines.take(rank, b"\n", NOW));
+        }
+        let found: Vec<&[u8]> = out.split_inclusive(|byte| *byte == b'\n').collect();
+        let whole = |byte: u8| [vec![byte; 409_600], vec![b'\n']].concat();
+        assert_eq!(found, [whole(b'a'), whole(b'b'), whole(b'c')]);
+        assert_eq!(lines.held, 0);
+    }
+
+    #[test]
     fn a_line_without_end_is_passed_on_in_pieces() {
         let mut lines = Lines::new(false);
-        assert_eq!(lines.take(0, &[b'x'; LINE_BYTES_MAX], NOW).len(), 0);
-        assert_eq!(lines.take(0, b"x", NOW).len(), LINE_BYTES_MAX + 1);
+        assert_eq!(lines.take(1, b"short", NOW).len(), 0);
+        assert_eq!(lines.take(0, &vec![b'x'; HELD_BYTES_MAX - 5], NOW).len(), 0);
+        assert_eq!(lines.take(0, b"x", NOW).len(), HELD_BYTES_MAX - 4);
+        assert_eq!(text(lines.rest()), "\nshort");
     }
 }

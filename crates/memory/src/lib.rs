@@ -7,6 +7,7 @@
 //! copies. The `unsafe` code of weft's memory handling is in this crate. May
 //! depend on `weft-sync` and the operating system.
 
+mod adopt;
 mod blocks;
 mod copy;
 mod descriptor;

@@ -198,6 +198,22 @@ impl Memory {
         Ok(Self::new(segment, file, Origin::Own(MemoryOptions::bytes(length))))
     }
 
+    /// The same while other threads may write to the memory.
+    ///
+    /// # Errors
+    /// As [`Segment::adopt_from_writers`].
+    ///
+    /// # Safety
+    /// As [`Segment::adopt_from_writers`].
+    pub unsafe fn adopt_from_writers(
+        base: NonNull<u8>,
+        length: usize,
+    ) -> Result<Self, SegmentError> {
+        // SAFETY: the caller's promise.
+        let (segment, file) = unsafe { Segment::adopt_from_writers(NAME, base, length) }?;
+        Ok(Self::new(segment, file, Origin::Own(MemoryOptions::bytes(length))))
+    }
+
     /// Memory that exists already and stays as it is: any range of addresses, such as a stack of
     /// somebody else's allocator or a part of a page. Peers cannot map it; transports copy to and
     /// from it.

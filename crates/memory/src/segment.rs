@@ -67,20 +67,6 @@ pub enum SegmentError {
     },
 }
 
-/// The number of mapped segments. It also orders the end of a mapping before the next mapping at
-/// its address. The kernel orders these anyway, but the thread sanitizer does not see system calls.
-static MAPPED: AtomicUsize = AtomicUsize::new(0);
-
-/// Whether all bytes of a page are 0.
-///
-/// # Safety
-/// The page must be mapped for reading.
-unsafe fn is_zero(page: *const u8, bytes: usize) -> bool {
-    let words = page.cast::<u64>();
-    // SAFETY: the caller promises the page, which is aligned.
-    (0..bytes / size_of::<u64>()).all(|word| unsafe { words.add(word).read_volatile() } == 0)
-}
-
 /// The file system of memfds with ordinary pages, from `linux/magic.h`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
@@ -209,7 +195,7 @@ impl Segment {
         }
         // SAFETY: the segment owns exactly these pages. Other threads see the change as one step,
         // and references to words stay valid, since the address does not change.
-        unsafe { map_over(self.base, self.length, file.as_fd()) }
+        unsafe { map_over(self.base, self.length, file.as_fd(), 0) }
     }
 
     /// Whether the addresses belong to somebody else.
@@ -234,46 +220,6 @@ impl Segment {
         if mapped.is_err() {
             std::mem::forget(std::mem::replace(&mut self.end, End::Kept));
         }
-    }
-
-    /// Makes memory that exists already shareable: its bytes move to a new memfd, which is mapped
-    /// in their place. At the end of the segment the memory stays as it is then.
-    ///
-    /// # Errors
-    /// [`SegmentError::Misaligned`] unless address and length are multiples of the page size;
-    /// [`SegmentError::Os`].
-    ///
-    /// # Safety
-    /// The range must be mapped for reading and writing and belong to the caller, who keeps it
-    /// mapped as long as the segment lives. During the call no other thread may write to it, and
-    /// the kernel must not be asked to (by I/O that is under way). Afterwards no reference to its
-    /// bytes may be used while a peer may write to them.
-    pub unsafe fn adopt(
-        name: &str,
-        base: NonNull<u8>,
-        length: usize,
-    ) -> Result<(Self, OwnedFd), SegmentError> {
-        let page = rustix::param::page_size();
-        if length == 0 || !length.is_multiple_of(page) || !base.addr().get().is_multiple_of(page) {
-            return Err(SegmentError::Misaligned { address: base.addr().get(), length, page });
-        }
-        let (fresh, file) = Self::create(name, length)?;
-        for offset in (0..length).step_by(page) {
-            // SAFETY: the caller promises that the range is mapped.
-            let from = unsafe { base.as_ptr().add(offset) };
-            // SAFETY: a whole page of the range, which is aligned.
-            if unsafe { is_zero(from, page) } {
-                // A page that nobody wrote takes no memory, and stays like that.
-                continue;
-            }
-            // SAFETY: the caller promises that nobody writes to the range. The new mapping is
-            // elsewhere.
-            unsafe { copy::copy(from, fresh.base.as_ptr().add(offset), page, CopyMode::Plain) };
-        }
-        // SAFETY: the caller owns exactly this range of addresses, and the file has its length.
-        unsafe { map_over(base, length, file.as_fd()) }?;
-        MAPPED.fetch_add(1, Ordering::Acquire);
-        Ok((Self { base, length, writable: true, end: End::Kept }, file))
     }
 
     /// A segment of memory that exists already, which stays as it is.
@@ -382,7 +328,7 @@ impl Segment {
         let file = Self::create_file(name, length)?;
         let taken = reservation.take(offset, length, |at| {
             // SAFETY: the range is free in the reservation and is taken. The file has its length.
-            unsafe { map_over(at, length, file.as_fd()) }
+            unsafe { map_over(at, length, file.as_fd(), 0) }
         })?;
         MAPPED.fetch_add(1, Ordering::Acquire);
         let base = taken.base();
@@ -561,20 +507,25 @@ impl Segment {
     }
 }
 
-/// Maps a file in the place of `length` bytes at `base`.
+/// The number of mapped segments. It also orders the end of a mapping before the next mapping at
+/// its address. The kernel orders these anyway, but the thread sanitizer does not see system calls.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Maps a file from `offset` on in the place of `length` bytes at `base`.
 ///
 /// # Safety
-/// The caller owns these addresses, and the file has at least `length` bytes for as long as they
-/// are used.
-unsafe fn map_over(
+/// The caller owns these addresses, and the file has at least `length` bytes behind the offset for
+/// as long as they are used.
+pub(crate) unsafe fn map_over(
     base: NonNull<u8>,
     length: usize,
     file: BorrowedFd<'_>,
+    offset: usize,
 ) -> Result<(), SegmentError> {
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let (protection, offset) = (ProtFlags::READ | ProtFlags::WRITE, offset as u64);
     let flags = MapFlags::SHARED | MapFlags::FIXED;
     // SAFETY: the caller's promise.
-    unsafe { rustix::mm::mmap(base.as_ptr().cast(), length, protection, flags, file, 0) }
+    unsafe { rustix::mm::mmap(base.as_ptr().cast(), length, protection, flags, file, offset) }
         .map_err(|e| os("mmap", length, e))?;
     Ok(())
 }

@@ -15,6 +15,12 @@ pub enum Fault {
     /// A call before the library was started, or after its end.
     #[error("the library is not started; call shmem_init before it, and shmem_finalize after it")]
     NotStarted,
+    /// A call in a child of a PE.
+    #[error(
+        "this process is a child of a PE; only processes that the launcher started are PEs and call \
+         the library"
+    )]
+    OfChild,
     /// A PE that is not there.
     #[error("PE {pe} is outside of 0..{pes}; pass the number of a PE of this job or team")]
     Pe {

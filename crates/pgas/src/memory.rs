@@ -34,7 +34,7 @@ fn address(offset: usize) -> *mut c_void {
 /// Takes memory, or says once for all PEs which variable makes the heap larger.
 fn take(call: &str, bytes: usize, alignment: usize) -> *mut c_void {
     let mut heap = heap();
-    let Some(heap) = heap.as_mut() else { raise(call, &Fault::NotStarted) };
+    let Some(heap) = heap.as_mut() else { raise(call, &crate::space::closed()) };
     match heap.take(bytes, alignment) {
         Some(offset) => address(offset),
         None => {

@@ -15,7 +15,7 @@
 //! - Slots stay mapped until the process ends.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::control::Control;
 use crate::far::{Place, Segment};
@@ -84,6 +84,9 @@ static SPACE: Space = Space {
 };
 
 /// Why the statics of the program are not symmetric; a line of text for messages.
+/// This process is a child of a PE.
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
 static HINT: std::sync::OnceLock<&'static str> = std::sync::OnceLock::new();
 
 #[inline(always)]
@@ -160,6 +163,18 @@ pub fn close() {
     SPACE.pes.store(0, Ordering::Release);
 }
 
+/// The same in a child of this process, which is no PE.
+pub fn close_in_child() {
+    IS_CHILD.store(true, Ordering::Relaxed);
+    close();
+}
+
+/// Why there is no space.
+#[cold]
+pub(crate) fn closed() -> Fault {
+    if IS_CHILD.load(Ordering::Relaxed) { Fault::OfChild } else { Fault::NotStarted }
+}
+
 /// Says why statics are not symmetric; the text begins with a semicolon.
 pub fn without_statics(hint: &'static str) {
     let _ = HINT.set(hint);
@@ -214,7 +229,7 @@ fn pointer(address: usize) -> *mut u8 {
 #[inline(always)]
 pub fn expect_started(call: &str) {
     if pes() == 0 {
-        raise(call, &Fault::NotStarted);
+        raise(call, &closed());
     }
 }
 

@@ -60,6 +60,9 @@ impl Client {
                 let socket = inherited::stream_socket(number).map_err(|errno| {
                     let problem = match errno {
                         Errno::NOTSOCK => "names a descriptor that is no stream socket",
+                        Errno::MFILE => {
+                            "cannot be used: this process may open no more files (ulimit -n)"
+                        }
                         _ => "names a descriptor that is not open",
                     };
                     Error::Environment { variable: "PMI_FD", value: number.to_string(), problem }

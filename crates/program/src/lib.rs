@@ -158,6 +158,39 @@ pub fn linkage(path: &Path) -> Linkage {
     Linkage::Dynamic
 }
 
+/// Why the system says that a file is not there which is: its interpreter is not. `None` if that is
+/// not the reason.
+pub fn missing_interpreter(path: &Path) -> Option<String> {
+    let mut path = path.to_owned();
+    for _ in 0..SCRIPT_DEPTH_MAX {
+        let mut start = Vec::new();
+        let limit = u64::try_from(SCRIPT_LINE_BYTES).unwrap_or(u64::MAX);
+        File::open(&path).ok()?.take(limit).read_to_end(&mut start).ok()?;
+        let Some(line) = start.strip_prefix(b"#!") else {
+            // That of a program is its dynamic linker.
+            let Linkage::OtherLibc { linker } = linkage(&path) else { return None };
+            let is_there = Path::new(&linker).exists();
+            return (!is_there).then(|| format!("its dynamic linker {linker} is not there"));
+        };
+        // The kernel takes all up to a space, a carriage return too.
+        let line = line.split(|byte| *byte == b'\n').next()?;
+        let mut words = line.split(|byte| b" \t".contains(byte)).filter(|word| !word.is_empty());
+        let interpreter = PathBuf::from(OsStr::from_bytes(words.next()?));
+        if !interpreter.exists() {
+            let shown = interpreter.to_string_lossy();
+            return Some(match shown.strip_suffix('\r') {
+                Some(name) => format!(
+                    "the lines of the script end as on Windows, so that its interpreter is not \
+                     {name}; convert it (dos2unix)"
+                ),
+                None => format!("its interpreter {shown} is not there; correct its first line"),
+            });
+        }
+        path = interpreter;
+    }
+    None
+}
+
 /// The interpreter of a script. If that is `env`, the program that `env` would run.
 fn interpreter(start: &[u8]) -> Option<PathBuf> {
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;

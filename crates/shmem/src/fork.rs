@@ -53,6 +53,12 @@ pub fn watch(start: usize, bytes: usize, file: OwnedFd) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
 }
 
+/// The same where the program's variables are its own, and so its children's, too.
+pub fn watch_alone() {
+    // SAFETY: as in `watch`. Without memory a child is not told that it is none of the PEs.
+    unsafe { libc::pthread_atfork(None, None, Some(in_lone_child)) };
+}
+
 /// Whether this process is a child of a PE.
 pub fn is_child() -> bool {
     IS_CHILD.load(Relaxed)
@@ -89,10 +95,15 @@ extern "C" fn in_parent() {
     }
 }
 
+extern "C" fn in_lone_child() {
+    IS_CHILD.store(true, Relaxed);
+    weft_pgas::space::close_in_child();
+}
+
 extern "C" fn in_child() {
     let ends = ends();
     IS_CHILD.store(true, Relaxed);
-    weft_pgas::space::close();
+    weft_pgas::space::close_in_child();
     if let Err(error) = make_private(START.load(Relaxed), BYTES.load(Relaxed)) {
         eprintln!(
             "weft-shmem: a child of a PE cannot have variables of its own: {error}; it ends, since \

@@ -13,7 +13,7 @@
 //! | `card` | what PEs tell each other at the start |
 //! | `far` | PEs of other hosts: the endpoint, and the thread that serves it |
 //! | `mapping` | the segments of all PEs in one range of addresses |
-//! | `statics`, `fork` | the program's variables in shared memory; its children |
+//! | `statics`, `writers`, `fork` | the program's variables in shared memory; threads that write to them meanwhile; its children |
 //! | `settings` | the variables `SHMEM_…` |
 //! | `edges` | what runs when the library is loaded, and at exit |
 //! | `fuzz` | the fuzz target: a card of another PE |
@@ -36,3 +36,4 @@ mod mapping;
 mod settings;
 mod setup;
 mod statics;
+mod writers;

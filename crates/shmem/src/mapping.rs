@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use thiserror::Error;
 use weft_memory::{Memory, MemoryOptions, Reservation, Segment, SegmentError};
 use weft_pgas::control::Control;
@@ -42,10 +43,7 @@ pub enum MappingError {
         memory: u64,
     },
     /// The system refused.
-    #[error(
-        "{pes} symmetric heaps of {heap} bytes cannot be mapped: {error}; lower \
-         SHMEM_SYMMETRIC_SIZE, or raise the limits of address space and file size (ulimit -v, -f)"
-    )]
+    #[error("{pes} symmetric heaps of {heap} bytes cannot be mapped: {error}; {}", cure(.error))]
     Refused {
         /// Number of PEs.
         pes: usize,
@@ -56,8 +54,8 @@ pub enum MappingError {
     },
     /// The memory of a PE cannot be opened.
     #[error(
-        "the memory of PE {pe} (process {process}) cannot be opened: {error}; look whether it \
-         still runs, and whether /proc is mounted and shows the processes of this user"
+        "the memory of PE {pe} (process {process}) cannot be opened: {error}; {}",
+        cure_of_closed(.error)
     )]
     Closed {
         /// The PE.
@@ -80,6 +78,28 @@ pub enum MappingError {
         /// The fault.
         problem: &'static str,
     },
+}
+
+const MORE_FILES: &str = "raise the limit of open files (ulimit -n)";
+
+fn cure(error: &SegmentError) -> &'static str {
+    match error {
+        SegmentError::Os { errno, .. } if *errno == Errno::MFILE.raw_os_error() => MORE_FILES,
+        _ => {
+            "lower SHMEM_SYMMETRIC_SIZE, or raise the limits of address space and file size \
+             (ulimit -v, -f)"
+        }
+    }
+}
+
+fn cure_of_closed(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(errno) if errno == Errno::MFILE.raw_os_error() => MORE_FILES,
+        _ => {
+            "look whether it still runs, and whether /proc is mounted and shows the processes of \
+             this user"
+        }
+    }
 }
 
 /// The memory of this PE, and where that of the others belongs.

@@ -2,7 +2,8 @@
 //!
 //! The writable segment of the main program, and nothing else, is copied into a memfd that is then
 //! mapped in its place. The code that does it lies in this library, so nothing of it is there. It
-//! runs before the program's own code, when there is one thread.
+//! runs before the program's own code. Threads that something else has started already go on
+//! meanwhile ([`crate::writers`]).
 //!
 //! # Invariants
 //! - The range is whole pages between the part that the dynamic linker made read-only and the end
@@ -48,7 +49,10 @@ pub fn share_when_launched() {
     }
     STATICS.get_or_init(|| match share() {
         Ok(shared) => Statics::Shared(shared),
-        Err(why) => Statics::Private(Box::leak(why.into_boxed_str())),
+        Err(why) => {
+            crate::fork::watch_alone();
+            Statics::Private(Box::leak(why.into_boxed_str()))
+        }
     });
 }
 
@@ -169,22 +173,28 @@ fn build_of(mut notes: &[u8]) -> Option<String> {
 
 fn share() -> Result<Shared, String> {
     let (start, end) = Image::of_process().variables()?;
-    let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
-    if threads != 1 {
-        return Err(format!(
-            "; the library was loaded when the program had {threads} threads, and variables are \
-             symmetric when it is linked to the program"
-        ));
-    }
     let bytes = end - start;
     let base = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(start))
         .ok_or("; the program's variables are at address 0")?;
-    // SAFETY: the range is the program's own writable segment, which is mapped for reading and
-    // writing as long as the process. There is one thread, which is here. The program is C, which
-    // has no references.
-    let memory = unsafe { Memory::adopt(base, bytes) }.map_err(|error| {
+    let cannot = |error: &dyn std::fmt::Display| {
         format!("; the program's variables could not be moved to shared memory: {error}")
-    })?;
+    };
+    // The file may not be there where /proc is not: then there may be other threads.
+    let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    let memory = if threads == 1 {
+        // SAFETY: the range is the program's own writable segment, which is mapped for reading and
+        // writing as long as the process. There is one thread, which is here. The program is C,
+        // which has no references.
+        unsafe { Memory::adopt(base, bytes) }
+    } else {
+        crate::writers::hold(&(start..end)).map_err(|error| cannot(&error))?;
+        // SAFETY: as before, but for other threads: the handler has their writes done again. This
+        // one writes to no variable of the program meanwhile.
+        let adopted = unsafe { Memory::adopt_from_writers(base, bytes) };
+        crate::writers::release();
+        adopted
+    };
+    let memory = memory.map_err(|error| cannot(&error))?;
     let file = memory.file().ok_or("; no file has the program's variables")?;
     let file = file.try_clone();
     file.and_then(|file| crate::fork::watch(start, bytes, file))

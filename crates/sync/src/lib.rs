@@ -16,6 +16,8 @@ pub mod fence;
 pub mod futex;
 #[cfg(not(loom))]
 pub mod lock;
+mod own_time;
 mod sys;
 
 pub use adaptive_wait::{AdaptiveWait, Learned, Step};
+pub use own_time::OwnTime;

@@ -18,8 +18,8 @@ use weft_fabric::{
     ServiceName, Ticket, Vpid,
 };
 use weft_wire::endpoint_control::{
-    AskAllMembers, Attach, EndpointControl, Invitation, Invite, Join, Leave, Meet, MembersOf, Met,
-    Open, Part, Port, PortName, Recall, Reply, Secret, flags, gone, status,
+    AskAllMembers, Attach, Doubt, EndpointControl, Invitation, Invite, Join, Leave, Meet,
+    MembersOf, Met, Open, Part, Port, PortName, Recall, Reply, Secret, flags, gone, status,
 };
 use weft_wire::versions::PACKETS;
 
@@ -81,6 +81,8 @@ pub(crate) enum News {
     Ended(EndpointAddress, [u8; 16]),
     /// No way leads to the peer at this address for now, or (`false`) one leads there again.
     Apart(EndpointAddress, bool),
+    /// The peer at this address is stopped, as its host says.
+    Stands(EndpointAddress),
     /// No way has led to the peer at this address for the promised silence.
     Unreachable(EndpointAddress),
     /// The members of these groups have changed, by a bit for each.
@@ -323,6 +325,14 @@ impl Directory {
         let _ = self.client.start(part.into(), &[]);
     }
 
+    /// Asks the host of a peer whether it is stopped. There is an answer ([`News::Stands`]) if it is.
+    pub fn doubt(&mut self, peer: EndpointAddress) {
+        let vpid = self.opened.address.vpid.0;
+        let doubt = Doubt { vpid, node: peer.node.0, peer: peer.vpid.0 };
+        // Without a broker there is no answer either.
+        let _ = self.client.start(doubt.into(), &[]);
+    }
+
     /// Tells a broker that was restarted of the peers.
     pub fn recall(&mut self, pairs: &[Known]) {
         let vpid = self.opened.address.vpid.0;
@@ -472,6 +482,10 @@ impl Directory {
             EndpointControl::Held(held) if held.vpid == own => {
                 let peer = EndpointAddress::new(NodeId(held.node), Vpid(held.peer));
                 self.news.push_back(News::Apart(peer, held.is_held != 0));
+            }
+            EndpointControl::Stands(stands) if stands.vpid == own => {
+                let peer = EndpointAddress::new(NodeId(stands.node), Vpid(stands.peer));
+                self.news.push_back(News::Stands(peer));
             }
             EndpointControl::PeerGone(lost)
                 if lost.vpid == own && lost.reason == gone::UNREACHABLE =>

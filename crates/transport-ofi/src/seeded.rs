@@ -7,7 +7,7 @@
 //! Over a slow [`Line`] all bytes from one card to another keep their order, as over a connection.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -54,7 +54,10 @@ impl Default for Settings {
 #[derive(Clone)]
 pub struct SeededNet {
     inner: Arc<Mutex<Net>>,
-    works: Arc<Mutex<Vec<Work>>>,
+    /// By the number of the card.
+    works: Arc<Mutex<Vec<(usize, Work)>>>,
+    /// The cards whose processes are stopped.
+    stopped: Arc<Mutex<BTreeSet<usize>>>,
 }
 
 impl fmt::Debug for SeededNet {
@@ -168,7 +171,7 @@ impl SeededNet {
             next: 0,
             arrivals: BTreeMap::new(),
         };
-        Self { inner: Arc::new(Mutex::new(net)), works: Arc::default() }
+        Self { inner: Arc::new(Mutex::new(net)), works: Arc::default(), stopped: Arc::default() }
     }
 
     /// No message arrives from now on, and no write or read is over. Nobody is told.
@@ -179,6 +182,22 @@ impl SeededNet {
     /// The next write that reaches its target fails, though its key is in force.
     pub fn lose_write(&self) {
         self.inner.lock().loses_write = true;
+    }
+
+    /// Lets time pass in which nobody looks, as where all processes are stopped.
+    pub fn stand_still(&self, time: Duration) {
+        self.inner.lock().now += time;
+    }
+
+    /// Stops the process of the card that was opened so many cards after the first one, or has it
+    /// go on.
+    pub fn stop(&self, card: usize, is_stopped: bool) {
+        let mut stopped = self.stopped.lock();
+        if is_stopped {
+            stopped.insert(card)
+        } else {
+            stopped.remove(&card)
+        };
     }
 
     /// The time of the network.
@@ -201,7 +220,8 @@ impl SeededNet {
     /// Has everybody work who does so without the program.
     fn work(&self) {
         let mut works = std::mem::take(&mut *self.works.lock());
-        works.retain_mut(|work| !work());
+        let stopped = self.stopped.lock().clone();
+        works.retain_mut(|(card, work)| stopped.contains(card) || !work());
         self.works.lock().append(&mut works);
     }
 }
@@ -531,6 +551,6 @@ impl Nic for SeededNic {
     }
 
     fn linger(&mut self, _: ThreadHolds, work: Work) {
-        self.net.works.lock().push(work);
+        self.net.works.lock().push((self.number, work));
     }
 }

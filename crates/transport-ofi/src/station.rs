@@ -131,6 +131,11 @@ impl<N: Nic> Station<N> {
                 directory.part(address, secret);
             }
         }
+        for address in self.engine.take_doubted() {
+            if let Some(directory) = &mut self.directory {
+                directory.doubt(address);
+            }
+        }
     }
 
     /// Closes the endpoint. What was accepted still leaves, by further calls of
@@ -141,7 +146,7 @@ impl<N: Nic> Station<N> {
     }
 
     fn ask(&mut self, question: Question, purpose: Asked) -> Result<u32, String> {
-        let now = self.engine.nic().now();
+        let now = self.engine.now();
         let directory = self.directory.as_mut().ok_or("the endpoint is closed")?;
         let number = directory.ask(question, now)?;
         self.asked.insert(number, purpose);
@@ -161,7 +166,7 @@ impl<N: Nic> Station<N> {
     /// is `wanted`, if its answer is among them.
     fn take_news(&mut self, wanted: Option<u32>) -> Option<Result<u64, OperationError>> {
         let mut found = None;
-        let now = self.engine.nic().now();
+        let now = self.engine.now();
         while let Some(news) = self.directory.as_mut().and_then(|directory| directory.next(now)) {
             match news {
                 News::Answer(number, result) => {
@@ -178,6 +183,7 @@ impl<N: Nic> Station<N> {
                 }
                 News::Ended(address, secret) => self.engine.peer_ended(address, secret),
                 News::Apart(address, is_apart) => self.engine.set_apart(address, is_apart),
+                News::Stands(address) => self.engine.peer_stands(address),
                 News::Unreachable(address) => self.engine.peer_unreachable(address),
                 News::Groups(bits) => self.groups_changed(bits),
                 News::Recall => {

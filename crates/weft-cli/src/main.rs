@@ -27,6 +27,7 @@ mod path_trial;
 mod perf;
 mod providers;
 mod run;
+mod shell;
 mod shmem;
 #[cfg(feature = "simulator")]
 mod sim;
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
     match dispatch(invocation) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("weft: {error:#}");
+            eprintln!("weft: {error:#}{}", output::limit_of(&error));
             if is_run { ExitCode::from(EXIT_RUN_FAILED) } else { ExitCode::FAILURE }
         }
     }

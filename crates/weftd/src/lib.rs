@@ -28,6 +28,7 @@ mod reports;
 mod server;
 mod service;
 mod status;
+mod stopped;
 mod trying;
 
 pub use ether::{DeviceSpec, INTERFACE, MTU_MAX, MTU_MIN};

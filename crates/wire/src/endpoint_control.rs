@@ -16,8 +16,8 @@ mod ports;
 
 use self::field::{Field, hidden, messages};
 pub use self::ports::{
-    AskAllMembers, Attach, Meet, MembersOf, Met, NoPort, Opened, PORT_NAME_BYTES, Part, Parted,
-    Port, PortName, PortWanted, Recall, Secret,
+    AskAllMembers, Attach, Doubt, Meet, MembersOf, Met, NoPort, Opened, PORT_NAME_BYTES, Part,
+    Parted, Port, PortName, PortWanted, Recall, Secret, Stands,
 };
 use crate::control::InvalidMessage;
 use crate::form::Form;
@@ -220,6 +220,8 @@ control! {
     MembersOf,
     Met,
     Parted,
+    Doubt,
+    Stands,
 }
 
 messages! {
@@ -498,7 +500,7 @@ mod tests {
             );
         }
         assert_eq!(EndpointControl::parse(31, &[]), Err(InvalidMessage::Kind { kind: 31 }));
-        assert_eq!(EndpointControl::parse(79, &[]), Err(InvalidMessage::Kind { kind: 79 }));
+        assert_eq!(EndpointControl::parse(75, &[]), Err(InvalidMessage::Kind { kind: 75 }));
     }
 
     proptest! {

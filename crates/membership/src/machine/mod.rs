@@ -468,6 +468,7 @@ impl Machine {
     /// Looks at the clock: dials, asks for signs of life, gives up. To be called when the time of
     /// [`Machine::wakes_at`] comes.
     pub fn tick(&mut self, now: Duration) {
+        self.allow_for_pause(now);
         self.now = now;
         self.stand();
         let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
@@ -481,6 +482,14 @@ impl Machine {
     /// When [`Machine::tick`] is to be called at the latest.
     #[must_use]
     pub fn wakes_at(&self) -> Duration {
+        let connections = self.connections_wake_at().into_iter();
+        let dials = self.next_dial().into_iter();
+        let soonest = connections.chain(self.standing.ends_at()).chain(dials).min();
+        soonest.unwrap_or(Duration::MAX)
+    }
+
+    /// When a connection is to be looked at.
+    fn connections_wake_at(&self) -> Option<Duration> {
         let silence = self.config.silence;
         let connections = self.connections.values().map(|connection| match connection.stage {
             Stage::Up { .. } => {
@@ -490,9 +499,27 @@ impl Machine {
             Stage::Moving { since, .. } => since + ASKED_WITHIN,
             _ => connection.began + HANDSHAKE_WITHIN,
         });
-        let dials = self.next_dial().into_iter();
-        let soonest = connections.chain(self.standing.ends_at()).chain(dials).min();
-        soonest.unwrap_or(Duration::MAX)
+        connections.min()
+    }
+
+    /// A daemon that looks long after it wanted to was stopped, or did not get its turn. What it did
+    /// not hear meanwhile counts against nobody.
+    fn allow_for_pause(&mut self, now: Duration) {
+        let Some(wanted) = self.connections_wake_at() else { return };
+        let late = now.saturating_sub(wanted);
+        if late < self.config.silence / SIGNS_OF_LIFE {
+            return;
+        }
+        let move_on = |time: &mut Duration| *time = (*time + late).min(now);
+        for connection in self.connections.values_mut() {
+            move_on(&mut connection.began);
+            move_on(&mut connection.heard);
+            if let Stage::Contending { since, .. } | Stage::Moving { since, .. } =
+                &mut connection.stage
+            {
+                move_on(since);
+            }
+        }
     }
 
     fn look_at(&mut self, id: ConnectionId) {

@@ -13,6 +13,8 @@ use crate::message::NODES_MAX;
 mod directory;
 #[path = "moved_tests.rs"]
 mod moved;
+#[path = "pause_tests.rs"]
+mod pause;
 #[path = "seeds_tests.rs"]
 mod seeds;
 

@@ -31,7 +31,7 @@ use weft_pgas::far::{
 };
 use weft_pgas::fault::{Fault, raise};
 use weft_pgas::space;
-use weft_sync::{AdaptiveWait, Step, contention};
+use weft_sync::{AdaptiveWait, OwnTime, Step, contention};
 use weft_transport_ofi::OfiEndpoint;
 use weft_transport_ofi::nic::PortNic;
 
@@ -61,7 +61,16 @@ struct Desk {
     /// Bytes of a put: those of the program may change while they are read.
     scratch: Vec<u8>,
     /// PEs that are gone without having ended their library.
-    lost: Option<(usize, String, Instant)>,
+    lost: Option<Lost>,
+}
+
+/// A PE that is gone.
+struct Lost {
+    pe: usize,
+    reason: String,
+    since: Instant,
+    /// The launcher, too, may have been stopped with this process.
+    time: OwnTime,
 }
 
 /// The way to PEs of other hosts.
@@ -130,7 +139,8 @@ impl Desk {
         while let Some(news) = self.driver.news() {
             self.hear(news);
         }
-        if let Some((pe, reason, _)) = self.lost.take_if(|(.., since)| since.elapsed() > GRACE) {
+        let is_over = |lost: &mut Lost| lost.time.at(lost.since.elapsed()) > GRACE;
+        if let Some(Lost { pe, reason, .. }) = self.lost.take_if(is_over) {
             raise("the library", &Fault::Lost { pe, reason });
         }
         came
@@ -146,7 +156,8 @@ impl Desk {
 
     /// A PE is not reached. The launcher may know more, and is given time to say it.
     fn lose(&mut self, pe: usize, reason: String) {
-        self.lost.get_or_insert((pe, reason, Instant::now()));
+        let (since, time) = (Instant::now(), OwnTime::new(GRACE / 4));
+        self.lost.get_or_insert(Lost { pe, reason, since, time });
     }
 
     fn hear(&mut self, news: News) {

@@ -11,6 +11,8 @@ use super::{Station, sleep_on};
 const AWAY: Duration = Duration::from_millis(1);
 /// Longest sleep: a PE that is lost is noticed by then.
 const SLICE: Duration = Duration::from_millis(500);
+/// A silence has so many looks at least, so that each counts whole.
+const LOOKS_IN_SILENCE: u32 = 8;
 
 /// Starts what makes threads, with all signals blocked: those of the program are for its threads.
 pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
@@ -38,6 +40,7 @@ pub fn start(station: &'static Station) -> Result<(), String> {
 /// Serves until the process ends.
 fn serve(station: &Station) {
     let mut seen = 0;
+    let slice = SLICE.min(station.desk().driver.endpoint().silence() / LOOKS_IN_SILENCE);
     loop {
         let looks = station.looks.load(Relaxed);
         if looks != seen {
@@ -57,7 +60,7 @@ fn serve(station: &Station) {
             Armed::Busy => {}
             // That nothing came does not mean that it was woken in vain: the fabric serves puts and
             // gets without a word.
-            Armed::Sleep => sleep_on(&[&station.arrived, &station.called], SLICE),
+            Armed::Sleep => sleep_on(&[&station.arrived, &station.called], slice),
             Armed::PollWithin(time) => sleep_on(&[&station.called], time),
         }
         station.thread_sleeps.store(false, SeqCst);

@@ -20,14 +20,14 @@ use crate::nic::Nic;
 impl<N: Nic> Engine<N> {
     /// No way leads to the peer at this address for now, or one leads there again.
     pub(crate) fn set_apart(&mut self, address: EndpointAddress, is_apart: bool) {
-        let now = self.nic.tick();
+        let now = self.now();
         let Some(handle) = self.living.get(&address).copied() else { return };
         let Some(pair) = self.pair_mut(handle) else { return };
         if is_apart {
             let packets = VecDeque::new();
             pair.apart.get_or_insert(Apart { since: now, packets });
         } else if let Some(apart) = pair.apart.take() {
-            (pair.heard, pair.pinged) = (now, None);
+            pair.hear(now);
             self.receive_all(apart.packets);
             self.move_pieces(handle);
             self.give_turn(handle);

@@ -154,7 +154,7 @@ impl<N: Nic> Engine<N> {
     /// has all of them.
     fn move_first(&mut self, handle: u32) -> Option<u64> {
         // The last report may have come long ago.
-        let now = self.nic.tick();
+        let now = self.now();
         let place = usize::try_from(handle).ok()?;
         let Some(Slot::Used(pair)) = self.pairs.get_mut(place) else { return None };
         if pair.apart.is_some() || pair.bulk.is_stalled {
@@ -218,7 +218,7 @@ impl<N: Nic> Engine<N> {
             pair.bulk.over(charge, now, silence);
             // The peer, or its card, has answered.
             if error.is_none() {
-                (pair.heard, pair.pinged) = (now, None);
+                pair.hear(now);
             }
         }
         if let Some(error) = error {

@@ -17,6 +17,7 @@ use weft_fabric::{
     RemoteKey,
 };
 use weft_libfabric::{Error, Peer as NicPeer, Report};
+use weft_sync::OwnTime;
 
 use crate::directory::Known;
 use crate::nic::Nic;
@@ -64,6 +65,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Engine<N> {
     nic: N,
+    clock: OwnTime,
     pub(crate) address: EndpointAddress,
     pub(crate) capabilities: Capabilities,
     /// A peer of which nothing is heard for so long is unreachable.
@@ -118,6 +120,8 @@ pub(crate) struct Engine<N> {
     leaving: Vec<u8>,
     /// The payload of the message that the program sends.
     payload: Vec<u8>,
+    /// Peers about which their hosts are to be asked.
+    doubted: Vec<EndpointAddress>,
     next_look: Duration,
     /// Packets that were dropped: of no pair, or malformed.
     dropped: u64,
@@ -162,6 +166,7 @@ impl<N: Nic> Engine<N> {
             buffers: nic.receives(),
             keeps_messages_behind_writes: nic.keeps_messages_behind_writes(),
             nic,
+            clock: OwnTime::new(silence / 4),
             address,
             capabilities,
             silence,
@@ -192,6 +197,7 @@ impl<N: Nic> Engine<N> {
             arrived_bytes: Vec::new(),
             leaving: Vec::with_capacity(PACKET_BYTES),
             payload: Vec::new(),
+            doubted: Vec::new(),
             next_look: Duration::ZERO,
             dropped: 0,
             seen: Duration::ZERO,
@@ -223,6 +229,11 @@ impl<N: Nic> Engine<N> {
     pub(crate) fn count_peers_elsewhere(&mut self, count: usize) -> usize {
         self.peers_elsewhere = count;
         self.living.len()
+    }
+
+    /// The time now. It stands while this process is stopped, so that nobody was silent meanwhile.
+    pub(crate) fn now(&mut self) -> Duration {
+        self.clock.at(self.nic.tick())
     }
 
     /// The time of the last progress. Looking at the clock again would cost each message.
@@ -261,7 +272,7 @@ impl<N: Nic> Engine<N> {
     /// Handles a batch of reports. False if there may be no more.
     fn take_reports(&mut self) -> bool {
         if self.broken.is_some() {
-            self.seen = self.nic.tick();
+            self.seen = self.now();
             return false;
         }
         let mut arrived = std::mem::take(&mut self.arrived);
@@ -275,7 +286,7 @@ impl<N: Nic> Engine<N> {
             }
         }
         // One look at the clock for all of them.
-        self.seen = self.nic.tick();
+        self.seen = self.now();
         for one in arrived.drain(..) {
             match one {
                 Arrived::Packet(place) => self.receive(&bytes[place]),
@@ -320,7 +331,7 @@ impl<N: Nic> Engine<N> {
         if pair.keeps_apart() {
             return self.keep(handle, bytes);
         }
-        (pair.heard, pair.pinged) = (now, None);
+        pair.hear(now);
         if let Life::Orphaned(words) = &mut pair.life {
             let later = words.until.max(now + peers::LAST_WORDS_WITHIN);
             words.until = later.min(words.at_most);
@@ -390,6 +401,11 @@ impl<N: Nic> Engine<N> {
     /// Pairs that have ended since the last call.
     pub(crate) fn take_lost(&mut self) -> Vec<(EndpointAddress, [u8; 16])> {
         std::mem::take(&mut self.lost)
+    }
+
+    /// Peers that are silent, and whose hosts are to be asked about them since the last call.
+    pub(crate) fn take_doubted(&mut self) -> Vec<EndpointAddress> {
+        std::mem::take(&mut self.doubted)
     }
 
     /// The pairs that live, for a broker that was restarted.

@@ -85,7 +85,7 @@ impl<N: Nic> Engine<N> {
 
     /// Answers a peer's question where the range of a key is, now or later.
     pub(super) fn answer_for_key(&mut self, handle: u32, number: u64, key: RemoteKey) {
-        let until = self.nic.tick() + MOVE_WITHIN;
+        let until = self.now() + MOVE_WITHIN;
         self.answer_or_wait(Unanswered { handle, number, key, until });
     }
 
@@ -95,7 +95,7 @@ impl<N: Nic> Engine<N> {
             false => Err(OperationError::InvalidKey),
             true => match self.register_range(key) {
                 Ok(()) => self.resolved(handle, key),
-                Err(_) if self.nic.tick() < until => return self.unanswered.push(question),
+                Err(_) if self.now() < until => return self.unanswered.push(question),
                 // The provider takes no more, or the memory has not stood still.
                 Err(_) => Err(OperationError::InvalidKey),
             },

@@ -49,11 +49,20 @@ pub(super) struct Pair {
     pub made: Duration,
     /// When the peer was heard last.
     pub heard: Duration,
-    /// When it was asked to show that it lives, since it was heard.
-    pub pinged: Option<Duration>,
+    pub doubt: Doubt,
     /// No way leads to the peer for now: nothing leaves.
     pub apart: Option<Apart>,
     pub turn: Turn,
+}
+
+/// Who was asked whether a peer lives, since it was heard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Doubt {
+    Nobody,
+    /// The peer.
+    Peer,
+    /// Its host too, last at this time: a peer that is stopped cannot answer.
+    Host(Duration),
 }
 
 /// Whether a pair is looked at for something to send.
@@ -396,6 +405,11 @@ impl Pair {
         receiving.messages -= usize::from(credits.messages);
         receiving.owed_notifications += usize::from(credits.notifications);
         receiving.notifications -= usize::from(credits.notifications);
+    }
+
+    /// The peer was heard.
+    pub fn hear(&mut self, now: Duration) {
+        (self.heard, self.doubt) = (now, Doubt::Nobody);
     }
 
     /// Takes what the peer returned. `None` if it returned more than it had.

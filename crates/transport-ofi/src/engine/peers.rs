@@ -6,7 +6,7 @@ use weft_fabric::{ConnectError, DownReason, EndpointAddress, OperationError, Pee
 use weft_libfabric::Peer as NicPeer;
 
 use super::pair::{
-    Farewell, Held, LastWords, Life, Order, Out, Pair, Receiving, SPARE, Sending, Turn,
+    Doubt, Farewell, Held, LastWords, Life, Order, Out, Pair, Receiving, SPARE, Sending, Turn,
 };
 use super::{Engine, Queued, STRANGERS_MAX, Slot};
 use crate::directory::Introduction;
@@ -47,7 +47,7 @@ impl<N: Nic> Engine<N> {
         let handle = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
         let check = u32::try_from(self.nic.random() & u64::from(u32::MAX)).unwrap_or(0);
         let own = Label { number: handle, check };
-        let now = self.nic.tick();
+        let now = self.now();
         let depth = of.mailbox_depth.min(self.capabilities.mailbox_depth);
         let (messages, notifications) = self.waiting_from(of.address);
         let (packets, responses) = self.window();
@@ -83,7 +83,7 @@ impl<N: Nic> Engine<N> {
             voids: Default::default(),
             made: now,
             heard: now,
-            pinged: None,
+            doubt: Doubt::Nobody,
             apart: None,
             turn: Turn::None,
         };
@@ -108,7 +108,7 @@ impl<N: Nic> Engine<N> {
 
     /// A peer greets.
     pub(super) fn greeted(&mut self, greeting: Greeting) {
-        let now = self.nic.tick();
+        let now = self.now();
         let is_it = |slot: &Slot| match slot {
             Slot::Used(pair) => pair.secret == greeting.secret && pair.theirs.is_none(),
             Slot::Ended(_) => false,
@@ -121,7 +121,7 @@ impl<N: Nic> Engine<N> {
             return self.strangers.push_back((greeting, now));
         };
         let Slot::Used(pair) = &mut self.pairs[place] else { return };
-        (pair.heard, pair.pinged) = (now, None);
+        pair.hear(now);
         pair.theirs = Some(greeting.label);
         pair.sending.room = greeting.packets.into();
         pair.sending.messages += usize::from(greeting.messages);
@@ -140,6 +140,17 @@ impl<N: Nic> Engine<N> {
         }
     }
 
+    /// The host of a peer says that it is stopped: it is silent and not gone.
+    pub(crate) fn peer_stands(&mut self, address: EndpointAddress) {
+        let now = self.now();
+        let Some(handle) = self.living.get(&address).copied() else { return };
+        if let Some(pair) = self.pair_mut(handle)
+            && matches!(pair.doubt, Doubt::Host(_))
+        {
+            (pair.heard, pair.doubt) = (now, Doubt::Peer);
+        }
+    }
+
     /// The card cannot reach a peer.
     pub(super) fn lose(&mut self, to: NicPeer) {
         let is_it = |slot: &&Slot| matches!(slot, Slot::Used(pair) if pair.to == to);
@@ -151,7 +162,7 @@ impl<N: Nic> Engine<N> {
 
     /// A peer is gone. Its last words may still come.
     pub(super) fn orphan(&mut self, handle: u32, reason: DownReason) {
-        let now = self.nic.tick();
+        let now = self.now();
         let Some(pair) = self.pair_mut(handle) else { return };
         let keeps = pair.keeps_apart();
         match &mut pair.life {
@@ -188,7 +199,7 @@ impl<N: Nic> Engine<N> {
     }
 
     fn part(&mut self, handle: u32, reason: DownReason) {
-        let until = self.nic.tick() + PARTING_WITHIN;
+        let until = self.now() + PARTING_WITHIN;
         self.end_operations(handle);
         let Some(pair) = self.pair_mut(handle) else { return };
         let address = pair.address;
@@ -231,7 +242,7 @@ impl<N: Nic> Engine<N> {
     /// The peer says that it has given the pair up. It waits for an answer, which leaves when
     /// nothing of this end is under way to it any more.
     pub(super) fn farewell_came(&mut self, handle: u32, reason: DownReason) {
-        let until = self.nic.tick() + PARTING_WITHIN;
+        let until = self.now() + PARTING_WITHIN;
         let Some(pair) = self.pair_mut(handle) else { return };
         if matches!(pair.life, Life::Parting(_)) {
             pair.sending.peer_left = true;
@@ -293,14 +304,25 @@ impl<N: Nic> Engine<N> {
                     over.push((handle, DownReason::Unreachable));
                 }
                 Life::Parting(_) => {}
-                Life::Living => {
-                    let is_silent = now.saturating_sub(pair.heard) >= silence / 4;
-                    if is_silent && pair.pinged.is_none() && pair.theirs.is_some() {
-                        pair.pinged = Some(now);
-                        pair.sending.ping = true;
-                        pair.take_turn(&mut self.turns);
+                Life::Living => match (pair.doubt, now.saturating_sub(pair.heard)) {
+                    (Doubt::Nobody, quiet) if quiet >= silence / 4 => {
+                        pair.doubt = Doubt::Peer;
+                        // Before it has greeted, its greeting is waited for.
+                        if pair.theirs.is_some() {
+                            pair.sending.ping = true;
+                            pair.take_turn(&mut self.turns);
+                        }
                     }
-                }
+                    (Doubt::Peer, quiet) if quiet >= silence / 2 => {
+                        pair.doubt = Doubt::Host(now);
+                        self.doubted.push(pair.address);
+                    }
+                    (Doubt::Host(asked), _) if now.saturating_sub(asked) >= silence / 8 => {
+                        pair.doubt = Doubt::Host(now);
+                        self.doubted.push(pair.address);
+                    }
+                    _ => {}
+                },
             }
         }
         for (handle, reason) in over {

@@ -331,7 +331,7 @@ impl<N: Nic> Engine<N> {
 
     /// Revokes a key.
     pub(crate) fn revoke(&mut self, key: RemoteKey, context: u64) -> Result<Issued, GrantError> {
-        let until = self.nic.tick() + RELEASE_WITHIN;
+        let until = self.now() + RELEASE_WITHIN;
         let grant = self.grants.get_mut(&key).filter(|grant| grant.state == State::Valid);
         let grant = grant.ok_or(GrantError::UnknownKey)?;
         grant.state = State::Void(Some(context), until);

@@ -18,6 +18,7 @@ use weft_program::{Lookup, find, not_found};
 
 use super::outlet::Outlet;
 use super::{processors, start};
+use crate::output::limit_of_number;
 
 /// Exit codes of shells for programs that cannot be started.
 const CODE_NOT_EXECUTABLE: u8 = 126;
@@ -52,6 +53,10 @@ pub struct Running {
     pub pmi: Option<OwnedFd>,
     /// Answers that it has not taken.
     pub waiting_pmi: Outlet,
+}
+
+fn with_limit(error: &std::io::Error) -> String {
+    format!("{error}{}", error.raw_os_error().map_or("", limit_of_number))
 }
 
 impl Running {
@@ -107,7 +112,7 @@ impl Running {
             .stderr(Stdio::piped())
             .process_group(0);
         let mut child =
-            command.spawn().map_err(|error| (CODE_NOT_EXECUTABLE, error.to_string()))?;
+            command.spawn().map_err(|error| (CODE_NOT_EXECUTABLE, with_limit(&error)))?;
         drop(theirs);
         let group = Pid::from_child(&child);
         let end = pidfd_open(group, PidfdFlags::empty()).map_err(system)?;

@@ -53,7 +53,7 @@ pub fn serve() -> ExitCode {
     match serve_launcher() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("weft: {error:#}");
+            eprintln!("weft: {error:#}{}", crate::output::limit_of(&error));
             ExitCode::FAILURE
         }
     }

@@ -14,7 +14,7 @@ use rustix::process::{
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::START;
-use crate::run::as_shell_script;
+use crate::run::{as_shell_script, why_refused};
 
 /// Exit status of a program that cannot be executed, as shells have it.
 const EXIT_NOT_EXECUTABLE: u8 = 126;
@@ -68,7 +68,7 @@ pub fn become_process(rest: &[OsString]) -> ExitCode {
     if error.raw_os_error() == Some(ENOEXEC) {
         error = as_shell_script(&command, path, arguments).exec();
     }
-    eprintln!("weft: {} cannot be executed: {error}", path.display());
+    eprintln!("weft: {}", why_refused(path, &error));
     ExitCode::from(EXIT_NOT_EXECUTABLE)
 }
 

@@ -11,6 +11,7 @@ use rustix::system::uname;
 
 use super::PROXY;
 use crate::arguments::{Launcher, OshrunArguments};
+use crate::shell::as_word;
 
 /// A proxy has this time to end after its stream was closed.
 const END_WITHIN: Duration = Duration::from_secs(2);
@@ -91,13 +92,8 @@ fn through_shell(host: &str, own: &Path, program: Option<&Path>) -> Command {
     if program.is_none() {
         command.arg("-x");
     }
-    command.arg(host).arg(format!("exec {} oshrun {PROXY}", quoted(&own.to_string_lossy())));
+    command.arg(host).arg(format!("exec {} oshrun {PROXY}", as_word(&own.to_string_lossy())));
     command
-}
-
-/// A word that a shell takes as it is.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 fn is_this_host(host: &str) -> bool {

@@ -147,15 +147,17 @@ pub fn as_shell_script(command: &Command, path: &Path, rest: &[OsString]) -> Com
 }
 
 fn refused(path: &Path, error: &std::io::Error) -> ExitCode {
-    if error.kind() == std::io::ErrorKind::NotFound {
-        eprintln!(
-            "weft: {} or the interpreter that it names is not there: {error}",
-            path.display()
-        );
-        return ExitCode::from(EXIT_NOT_FOUND);
-    }
-    eprintln!("weft: {} cannot be executed: {error}", path.display());
-    ExitCode::from(EXIT_NOT_EXECUTABLE)
+    eprintln!("weft: {}", why_refused(path, error));
+    let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+    ExitCode::from(if is_missing { EXIT_NOT_FOUND } else { EXIT_NOT_EXECUTABLE })
+}
+
+/// Why a program cannot be executed.
+pub fn why_refused(path: &Path, error: &std::io::Error) -> String {
+    let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+    let interpreter = is_missing.then(|| program::missing_interpreter(path)).flatten();
+    let reason = interpreter.unwrap_or_else(|| error.to_string());
+    format!("{} cannot be executed: {reason}", path.display())
 }
 
 /// Says that a program cannot be preloaded, to those who want to know.

@@ -56,16 +56,17 @@ pub fn install(prefix: &Path) -> anyhow::Result<ExitCode> {
 
 /// The file by which pkg-config tells the flags of OpenSHMEM.
 fn package(prefix: &Path) -> String {
+    // A dollar begins a variable there, and the flags are read as by a shell.
+    let prefix = prefix.to_string_lossy().replace('$', "$$");
     format!(
-        "prefix={}\n\
+        "prefix={prefix}\n\
          libdir=${{prefix}}/lib\n\
          includedir=${{prefix}}/include\n\n\
          Name: weft-shmem\n\
          Description: OpenSHMEM over the fabric of weft\n\
          Version: {}\n\
-         Cflags: -I${{includedir}}\n\
-         Libs: -L${{libdir}} -Wl,-rpath,${{libdir}} -lweft_shmem\n",
-        prefix.display(),
+         Cflags: -I\"${{includedir}}\"\n\
+         Libs: -L\"${{libdir}}\" -Wl,-rpath,\"${{libdir}}\" -lweft_shmem\n",
         env!("CARGO_PKG_VERSION"),
     )
 }
@@ -134,7 +135,9 @@ mod tests {
     fn a_package_names_headers_and_library() {
         let text = package(Path::new("/opt/weft"));
         assert!(text.starts_with("prefix=/opt/weft\n"), "{text}");
-        assert!(text.contains("\nLibs: -L${libdir} -Wl,-rpath,${libdir} -lweft_shmem\n"), "{text}");
+        let libs = "\nLibs: -L\"${libdir}\" -Wl,-rpath,\"${libdir}\" -lweft_shmem\n";
+        assert!(text.contains(libs), "{text}");
+        assert!(package(Path::new("/a b/$c")).starts_with("prefix=/a b/$$c\n"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::places::Places;
 use crate::arguments::WrapperArguments;
 use crate::configuration::variable;
 use crate::output::show_line;
+use crate::shell::as_word;
 
 /// Words that print the command instead of running it, as others' wrappers have them.
 const SHOW: [&str; 3] = ["-show", "-showme", "--showme"];
@@ -42,7 +43,7 @@ pub fn wrap(language: Language, arguments: &WrapperArguments) -> anyhow::Result<
     let words = words(&compiler, &arguments.arguments, &Places::find()?);
     if arguments.arguments.iter().any(is_show) {
         let words: Vec<String> =
-            words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            words.iter().map(|word| as_word(&word.to_string_lossy())).collect();
         show_line!("{}", words.join(" "));
         return Ok(ExitCode::SUCCESS);
     }

@@ -67,7 +67,8 @@ impl Endpoints {
             state: State::new(node, limits, weft_transport_shm::open_bell)
                 .starting_at(u16::from(first))
                 .with_policy(options.daemon_services())
-                .with_silence(options.fabric_silence_ms()),
+                .with_silence(options.fabric_silence_ms())
+                .with_stops(crate::stopped::is_stopped),
             peers: HashMap::new(),
             leases: HashMap::new(),
             settles_at: Some(now + ANNOUNCE_WITHIN),

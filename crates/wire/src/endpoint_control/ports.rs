@@ -159,6 +159,17 @@ messages! {
         vpid: u16,
     }
 
+    /// Nothing is heard of the peer of a meeting. Its host is asked whether its process is stopped;
+    /// if so, the answer is [`Stands`], and else there is none.
+    Doubt = 71 {
+        /// The VPID of the program's endpoint.
+        vpid: u16,
+        /// Node of the peer.
+        node: u32,
+        /// VPID of the peer.
+        peer: u16,
+    }
+
     /// The answer to an `Open` with `flags::PORT` that was carried out, and with
     /// `flags::PORT_LATER` unless the endpoint announces itself again.
     Opened = 73 {
@@ -226,5 +237,15 @@ messages! {
     PortWanted = 78 {
         /// The VPID of the program's endpoint.
         vpid: u16,
+    }
+
+    /// The process of a silent peer is stopped: by a signal, a debugger or a freezer. It is there.
+    Stands = 79 {
+        /// The VPID of the program's endpoint.
+        vpid: u16,
+        /// Node of the peer.
+        node: u32,
+        /// VPID of the peer.
+        peer: u16,
     }
 }
