@@ -56,8 +56,8 @@ impl StandingWord {
 #[derive(Debug)]
 pub struct PeerState {
     pub handle: Peer,
-    /// The handle that [`AddressVector::live`] compares, or one that nobody has while no way leads to
-    /// the node of the peer.
+    /// The handle that [`AddressVector::live`] compares, or one that nobody has while no way leads
+    /// to the node of the peer.
     serving: Peer,
     pub address: EndpointAddress,
     pub birth: u64,

@@ -1,8 +1,8 @@
 //! An endpoint whose peer writes any value anywhere: the fuzzing entry and its property test.
 //!
-//! The victim polls, waits, sends and changes words while the words that the peer can write change. Nothing
-//! may panic, hang or access memory out of bounds, and the victim must still talk to its other
-//! peer.
+//! The victim polls, waits, sends and changes words while the words that the peer can write change.
+//! Nothing may panic, hang or access memory out of bounds, and the victim must still talk to its
+//! other peer.
 
 use std::sync::Arc;
 use std::time::Duration;

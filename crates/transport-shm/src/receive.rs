@@ -31,7 +31,8 @@ pub(crate) fn is_filled(peer: &PeerState) -> bool {
     !matches!(head(peer), Ok(None))
 }
 
-/// Hands out up to `budget` events of a peer, and stops at a slot that is not valid. `status` is the result of [`head`].
+/// Hands out up to `budget` events of a peer, and stops at a slot that is not valid. `status` is
+/// the result of [`head`].
 #[inline]
 pub(crate) fn receive(
     peer: &mut PeerState,

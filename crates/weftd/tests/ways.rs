@@ -1,5 +1,5 @@
-//! Memory in place between processes at a real daemon, by the kernel's copy: either end is killed or
-//! stopped in the middle, or becomes another program.
+//! Memory in place between processes at a real daemon, by the kernel's copy: either end is killed
+//! or stopped in the middle, or becomes another program.
 //!
 //! The other processes run this test program again, with a role in their environment.
 
