@@ -1,6 +1,6 @@
 //! Tracked TCP connections and the descriptors that lead to them.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::PollFlags;
@@ -9,6 +9,7 @@ use weft_socket::{Peer, Phase, Side};
 use weft_wire::stats::{CONNECTIONS_FABRIC, TcpReason};
 
 use crate::arena::{self, Connection, flag};
+use crate::calls::{self, Call};
 use crate::table::{self, Entry};
 use crate::{control, epoll, log, process, stats, sys, waits};
 
@@ -48,6 +49,12 @@ impl Connection {
         }
     }
 
+    /// True when `fd` leads to the connection. What a wait on the kernel's socket told is about
+    /// another file otherwise: poll(2) looks at a number once more when it is woken.
+    pub fn is_behind(&self, fd: RawFd) -> bool {
+        table::get(fd) == Entry::Connection(self.place)
+    }
+
     /// Counts one more descriptor of this process that leads to the connection.
     pub fn retain(&self) {
         self.shared.refs.fetch_add(1, Ordering::AcqRel);
@@ -64,6 +71,13 @@ impl Connection {
             | waits::Wakeup::Nothing
             | waits::Wakeup::Interrupted
             | waits::Wakeup::Cancelled => {}
+        }
+    }
+
+    /// As [`Connection::note_poll`], after a sleep of a call that came by `fd`.
+    pub fn note_poll_of(&self, fd: RawFd, seen: PollFlags) {
+        if self.is_behind(fd) {
+            self.note_poll(seen);
         }
     }
 
@@ -110,14 +124,14 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
     }
     match arena::allocate(side, nonblocking, address) {
         Some(connection) => {
-            drop_entry(table::set(fd, Entry::Connection(connection.place)));
+            drop_entry(fd, table::set(fd, Entry::Connection(connection.place)));
             // Set before connect, or by the listener. Only the kernel can wait for so many bytes.
             if LOW_WATER.load(Ordering::Relaxed) && low_water(fd) > 1 {
                 connection.decline(TcpReason::RawUse);
             }
         }
         None => {
-            drop_entry(table::set(fd, Entry::None));
+            drop_entry(fd, table::set(fd, Entry::None));
             stats::stays_on_tcp(TcpReason::LimitReached);
         }
     }
@@ -127,21 +141,22 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
 #[inline]
 pub fn made(fd: RawFd) {
     if fd >= 0 && table::get(fd) != Entry::None {
-        drop_entry(table::set(fd, Entry::None));
+        drop_entry(fd, table::set(fd, Entry::None));
     }
 }
 
 /// Stops tracking `fd`, which is used without the library from now on.
 pub fn forget(fd: RawFd) {
-    drop_entry(table::set(fd, Entry::None));
+    drop_entry(fd, table::set(fd, Entry::None));
 }
 
 /// Gives up `entry`, whose descriptor was closed unseen or is no longer tracked.
-fn drop_entry(entry: Entry) {
+fn drop_entry(fd: RawFd, entry: Entry) {
     match entry {
         Entry::Connection(_) if process::is_ending() => {}
         Entry::Connection(place) => {
             let Some(connection) = arena::at(place) else { return };
+            calls::forsake(connection, fd);
             let last = connection.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1;
             if connection.local.fds.fetch_sub(1, Ordering::AcqRel) == 1 {
                 epoll::closed(connection);
@@ -153,17 +168,50 @@ fn drop_entry(entry: Entry) {
             }
         }
         Entry::Epoll(number) => epoll::destroyed(number),
-        Entry::None | Entry::Unconnected { .. } | Entry::Listener | Entry::OtherListener => {}
+        Entry::None
+        | Entry::Unconnected { .. }
+        | Entry::Listener
+        | Entry::OtherListener
+        | Entry::Leaving(_) => {}
+    }
+}
+
+/// A number that is about to be closed. Calls of other threads wait until this is dropped, after
+/// the kernel's call.
+#[must_use]
+pub struct Closing(RawFd);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        table::clear(self.0, Entry::Leaving(sys::task()));
+    }
+}
+
+/// As [`Closing`], for the numbers from the first to the second, inclusive.
+#[must_use]
+pub struct ClosingRange(pub u32, pub u32);
+
+impl Drop for ClosingRange {
+    fn drop(&mut self) {
+        let own = Entry::Leaving(sys::task());
+        for (fd, entry) in table::walk(self.0, self.1) {
+            if entry == own {
+                table::clear(fd, own);
+            }
+        }
     }
 }
 
 /// Called before `fd` is closed. Gives up what it leads to.
-pub fn closing(fd: RawFd) {
+pub fn closing(fd: RawFd) -> Closing {
     match table::get(fd) {
-        Entry::None => {}
+        Entry::None | Entry::Leaving(_) => {}
         Entry::Connection(place) => {
-            table::set(fd, Entry::None);
+            table::set(fd, Entry::Leaving(sys::task()));
             if let Some(connection) = arena::at(place) {
+                if calls::has_others(connection, fd) {
+                    lend(connection, fd);
+                }
                 connection.release(fd);
             }
         }
@@ -178,6 +226,72 @@ pub fn closing(fd: RawFd) {
         Entry::OtherListener | Entry::Unconnected { .. } => {
             table::set(fd, Entry::None);
         }
+    }
+    Closing(fd)
+}
+
+/// Calls of other threads use the connection by `fd`, which is about to be closed. Gives them
+/// another number for the same socket.
+#[cold]
+fn lend(connection: Connection, fd: RawFd) {
+    if connection.local.lent.load(Ordering::Acquire) == 0
+        && let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(sys::borrow(fd), sys::high_number())
+    {
+        let lent = copy.as_raw_fd();
+        if table::covers(lent) {
+            connection.retain();
+            table::set(lent, Entry::Connection(connection.place));
+        }
+        if table::covers(lent) && calls::lend(connection, lent) {
+            std::mem::forget(copy);
+        } else {
+            // Another thread was quicker, which closes another number of the connection.
+            if table::covers(lent) {
+                table::set(lent, Entry::None);
+                connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
+                connection.local.fds.fetch_sub(1, Ordering::AcqRel);
+            }
+            sys::close(copy);
+        }
+    }
+    calls::settle(connection, fd);
+    give_back(connection);
+}
+
+/// Ends the use of the lent number, if no call of other threads needs it. That may be the end of
+/// the connection.
+pub fn give_back(connection: Connection) {
+    if let Some(lent) = calls::take_back(connection) {
+        let _closing = Closing(lent);
+        table::set(lent, Entry::Leaving(sys::task()));
+        connection.release(lent);
+        sys::close_number(lent);
+    }
+}
+
+/// In a forked child: closes what was lent to calls of its parent.
+pub fn forked() {
+    for (fd, entry) in table::walk(0, u32::MAX) {
+        match entry {
+            // The thread that was about to close it is not here.
+            Entry::Leaving(_) => table::clear(fd, entry),
+            Entry::Connection(place) => {
+                if let Some(connection) = arena::at(place) {
+                    connection.forget_holds();
+                }
+            }
+            _ => {}
+        }
+    }
+    for lent in calls::forked() {
+        if let Entry::Connection(place) = table::get(lent)
+            && let Some(connection) = arena::at(place)
+        {
+            connection.local.lent.store(0, Ordering::Relaxed);
+            table::set(lent, Entry::None);
+            connection.release(lent);
+        }
+        sys::close_number(lent);
     }
 }
 
@@ -210,19 +324,18 @@ pub fn copied(old: RawFd, new: RawFd) {
             table::set(old, Entry::None);
             made(new);
         }
-        Entry::None => made(new),
+        Entry::None | Entry::Leaving(_) => made(new),
     }
 }
 
 /// The connection behind `fd`, unless it stays on TCP for good.
 #[inline]
-pub fn find(fd: RawFd) -> Option<Connection> {
+pub fn find(fd: RawFd) -> Option<Call> {
     tracked(fd).filter(|connection| connection.phase() != Phase::Declined)
 }
 
 /// The connection behind `fd`, even if it stays on TCP for good.
 #[inline]
-pub fn tracked(fd: RawFd) -> Option<Connection> {
-    let Entry::Connection(place) = table::get(fd) else { return None };
-    arena::at(place)
+pub fn tracked(fd: RawFd) -> Option<Call> {
+    calls::enter(fd)
 }

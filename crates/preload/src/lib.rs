@@ -22,6 +22,7 @@
 //! | `wakeups`, `settling`, `readiness` | arming, sleeping, and what a connection is ready for |
 //! | `control`, `other_end` | the channel to the node daemon; the user at the other end |
 //! | `shadow`, `waits` | the kernel's connection, and a thread's waits on it |
+//! | `calls` | the calls that threads make just now, which connections outlive |
 //! | `arena`, `table`, `history` | connections, descriptor numbers, earlier connections |
 //! | `lane`, `carrier`, `bells` | lanes of either kind; the endpoint and its thread; its sleepers |
 //! | `own`, `provider_files` | descriptors of these and of libfabric, which stay open |
@@ -37,6 +38,7 @@
 
 mod arena;
 mod bells;
+mod calls;
 mod cancel;
 mod carrier;
 mod characters;

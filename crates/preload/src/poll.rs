@@ -12,8 +12,9 @@ use weft_fabric::WaitFor;
 use weft_socket::{Peer, Phase, StaleWakeups};
 use weft_sync::{AdaptiveWait, Learned, Step};
 
-use crate::arena::Connection;
+use crate::arena::{Connection, Hold};
 use crate::bells::Bell;
+use crate::calls::Call;
 use crate::carrier::Asleep;
 use crate::settling::Settling;
 use crate::signals::Watch;
@@ -45,6 +46,7 @@ pub fn concerns(fds: &[pollfd]) -> bool {
         match table::get(entry.fd) {
             Entry::Connection(_) => any |= connection::find(entry.fd).is_some(),
             Entry::Epoll(_) => epoll::watched(entry.fd, None),
+            Entry::Leaving(_) => any |= connection::find(entry.fd).is_some(),
             Entry::None | Entry::Unconnected { .. } | Entry::Listener | Entry::OtherListener => {}
         }
     }
@@ -138,7 +140,7 @@ fn time_left(deadline: Option<u64>, timeout: c_int) -> c_int {
     c_int::try_from(left).unwrap_or(c_int::MAX)
 }
 
-fn laned(fd: RawFd) -> Option<Connection> {
+fn laned(fd: RawFd) -> Option<Call> {
     let connection = connection::find(fd)?;
     (connection.phase() == Phase::Laned).then_some(connection)
 }
@@ -186,7 +188,7 @@ fn look(fds: &mut [pollfd]) -> (c_int, bool) {
     for entry in fds.iter_mut() {
         entry.revents = 0;
         if let Some(connection) = laned(entry.fd) {
-            let (ready, kernel) = compute(entry, connection);
+            let (ready, kernel) = compute(entry, *connection);
             entry.revents = ready;
             found += c_int::from(ready != 0);
             unsure |= kernel & !POLLPRI != 0;
@@ -231,6 +233,15 @@ fn ask_kernel_and_bell(
     for (copy, fd) in copies[fds.len()..].iter_mut().zip(own) {
         *copy = pollfd { fd, events: POLLIN, revents: 0 };
     }
+    // What the kernel tells is of these connections, and not of others that get their numbers.
+    let mut few_known = [0; 32];
+    let mut many_known = Vec::new();
+    let known: &mut [u64] = if fds.len() <= few_known.len() {
+        &mut few_known[..fds.len()]
+    } else {
+        many_known.resize(fds.len(), 0);
+        &mut many_known
+    };
     let timeout = match bell.and_then(|(_, asleep)| asleep.bounds(None)) {
         Some(within) if timeout < 0 || i64::from(timeout) > within => {
             c_int::try_from(within).unwrap_or(timeout)
@@ -238,14 +249,14 @@ fn ask_kernel_and_bell(
         _ => timeout,
     };
     let (found, _) = look(fds);
-    for (copy, entry) in copies.iter_mut().zip(fds.iter_mut()) {
+    for ((copy, entry), known) in copies.iter_mut().zip(fds.iter_mut()).zip(known.iter_mut()) {
         *copy = *entry;
         copy.revents = 0;
-        if connection::find(entry.fd).is_some() {
-            entry.revents = MAY_MOVE;
-        }
-        if let Some(connection) = laned(entry.fd) {
-            copy.events = compute(entry, connection).1;
+        let Some(connection) = connection::find(entry.fd) else { continue };
+        *known = connection.identity();
+        entry.revents = MAY_MOVE;
+        if connection.phase() == Phase::Laned {
+            copy.events = compute(entry, *connection).1;
             // Recorded for the merge: what is asked in addition below is about wakeups.
             entry.revents = copy.events | MAY_MOVE | IS_LANED;
             // A wakeup ends a sleep as a readable byte. Without a sleep, wakeups that were not
@@ -270,7 +281,13 @@ fn ask_kernel_and_bell(
         return if found > 0 { found } else { result };
     }
     let mut count = 0;
-    for (copy, entry) in copies.iter_mut().zip(fds.iter_mut()) {
+    for ((copy, entry), known) in copies.iter_mut().zip(fds.iter_mut()).zip(known.iter()) {
+        let is_other = || connection::find(entry.fd).map_or(0, |now| now.identity()) != *known;
+        if copy.revents != 0 && is_other() {
+            // The number was closed meanwhile. The next look is at what it leads to now.
+            count += c_int::from(tells_of_number(entry, copy, kernel));
+            continue;
+        }
         if copy.revents & READS != 0
             && entry.revents & IS_LANED == 0
             && let Some(connection) = connection::find(entry.fd)
@@ -282,9 +299,9 @@ fn ask_kernel_and_bell(
                 if entry.revents & IS_LANED == 0 {
                     // The connection came to its lane meanwhile. The kernel's answer counts for
                     // directions on TCP.
-                    entry.revents = compute(entry, connection).1;
+                    entry.revents = compute(entry, *connection).1;
                 }
-                merge(entry, *copy, connection);
+                merge(entry, *copy, *connection);
             }
             // The connection left the fabric meanwhile. The kernel may have seen wakeups, so it is
             // asked again.
@@ -301,6 +318,19 @@ fn ask_kernel_and_bell(
         count += c_int::from(entry.revents != 0);
     }
     count
+}
+
+/// Asks the kernel about a number that leads to another file than at the beginning of a wait. True
+/// when there is something to tell: of a connection on the fabric, the next look tells.
+#[cold]
+fn tells_of_number(entry: &mut pollfd, copy: &mut pollfd, kernel: &mut KernelWait<'_>) -> bool {
+    entry.revents = 0;
+    if connection::find(entry.fd).is_none() {
+        *copy = *entry;
+        kernel(std::slice::from_mut(copy), 0);
+        entry.revents = copy.revents;
+    }
+    entry.revents != 0
 }
 
 fn merge(entry: &mut pollfd, copy: pollfd, connection: Connection) {
@@ -328,7 +358,7 @@ struct Armed {
 }
 
 struct ArmedOne {
-    connection: Connection,
+    connection: Hold,
     fd: RawFd,
     writes: bool,
     stale: StaleWakeups,
@@ -348,13 +378,18 @@ impl Armed {
             let writes = entry.events & WRITES != 0;
             connection.shared.common.begin_sleep(WaitFor::Data);
             let mut stale = connection.arm(entry.fd, WaitFor::Data);
-            settling.add(connection, WaitFor::Data);
+            settling.add(*connection, WaitFor::Data);
             if writes {
                 connection.shared.common.begin_sleep(WaitFor::Room);
                 stale = connection.arm(entry.fd, WaitFor::Room);
-                settling.add(connection, WaitFor::Room);
+                settling.add(*connection, WaitFor::Room);
             }
-            connections.push(ArmedOne { connection, fd: entry.fd, writes, stale });
+            connections.push(ArmedOne {
+                connection: connection.hold(),
+                fd: entry.fd,
+                writes,
+                stale,
+            });
         }
         settling.settle();
         Self { connections, bell }
@@ -362,7 +397,7 @@ impl Armed {
 
     /// The calling thread falls asleep. `None` if it must look once more.
     fn falls_asleep(&self) -> Option<Asleep> {
-        if self.connections.iter().any(|armed| armed.connection.is_on_far_lane()) {
+        if self.connections.iter().any(|armed| armed.connection.0.is_on_far_lane()) {
             carrier::falls_asleep(None)
         } else {
             Some(Asleep::of_no_endpoint())
@@ -372,7 +407,7 @@ impl Armed {
     /// True when the kernel told an end that the lane of a connection has yet to tell: the sleep
     /// must be cut into slices.
     fn is_unsure(&self) -> bool {
-        let told = |armed: &ArmedOne| armed.connection.peer() != Peer::Alive;
+        let told = |armed: &ArmedOne| armed.connection.0.peer() != Peer::Alive;
         self.bell.is_some() && self.connections.iter().any(told)
     }
 
@@ -386,7 +421,10 @@ impl Armed {
     fn drain(&self) -> bool {
         let mut nothing = true;
         for armed in &self.connections {
-            nothing &= armed.connection.drain(armed.fd, armed.stale);
+            let place = armed.connection.0.place;
+            // Looked up once more, since the number may have been closed.
+            nothing &= connection::find(armed.fd)
+                .is_some_and(|found| found.place == place && found.drain(armed.fd, armed.stale));
         }
         nothing
     }
@@ -394,7 +432,7 @@ impl Armed {
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        for ArmedOne { connection, fd, writes, .. } in &self.connections {
+        for ArmedOne { connection: Hold(connection), fd, writes, .. } in &self.connections {
             connection.shared.common.end_sleep(WaitFor::Data);
             connection.stop_waiting(*fd, WaitFor::Data);
             if *writes {

@@ -30,6 +30,9 @@ pub enum Entry {
     Listener,
     /// A listening socket that is not TCP.
     OtherListener,
+    /// A connection that this thread is about to close, or to replace by another file. Others wait
+    /// until the kernel has done that: what they would read until then may be wakeups.
+    Leaving(u32),
 }
 
 const KIND_SHIFT: u32 = 29;
@@ -43,6 +46,7 @@ impl Entry {
             Self::Epoll(number) => 2 << KIND_SHIFT | number,
             Self::Listener => 3 << KIND_SHIFT,
             Self::OtherListener => 4 << KIND_SHIFT,
+            Self::Leaving(task) => 6 << KIND_SHIFT | task & VALUE_MASK,
             Self::Unconnected { nonblocking } => 5 << KIND_SHIFT | u32::from(nonblocking),
         }
     }
@@ -54,6 +58,7 @@ impl Entry {
             3 => Self::Listener,
             4 => Self::OtherListener,
             5 => Self::Unconnected { nonblocking: value & VALUE_MASK != 0 },
+            6 => Self::Leaving(value & VALUE_MASK),
             _ => Self::None,
         }
     }
@@ -112,6 +117,14 @@ pub fn set(fd: RawFd, entry: Entry) -> Entry {
         HIGHEST.fetch_max(fd.unsigned_abs() + 1, Ordering::Relaxed);
     }
     Entry::decode(slot.swap(entry.encode(), Ordering::AcqRel))
+}
+
+/// Sets the entry of `fd` to [`Entry::None`] if it is `entry`.
+pub fn clear(fd: RawFd, entry: Entry) {
+    if let Some(slot) = slot(fd) {
+        let (from, to) = (entry.encode(), Entry::None.encode());
+        let _ = slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
 /// True when the table has an entry for `fd`. Other descriptors are never tracked.

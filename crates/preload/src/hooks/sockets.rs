@@ -52,7 +52,7 @@ fn note_listener(fd: c_int) {
     if is_tcp(fd) {
         if let Some(connection) = find(fd) {
             // It was tracked when it was added to an epoll set, before it listened.
-            epoll::forget(connection);
+            epoll::forget(*connection);
         }
         made(fd);
         note_low_water(fd);
@@ -184,7 +184,10 @@ pub(super) fn track_unconnected(fd: c_int) {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    if let Some(connection) = find(fd) {
+    // Until the kernel's call is over: the other end may close before that, and then another thread
+    // of this program.
+    let connection = find(fd);
+    if let Some(connection) = connection.as_deref().copied() {
         connection.stay_at_its_end(fd);
         if connection.decide_if_asked(fd) == Phase::Laned {
             if connection.is_over(fd) {
@@ -389,7 +392,7 @@ pub(super) unsafe extern "C-unwind" fn ioctl(
     if let Some(connection) = find(fd) {
         if request == libc::FIONREAD
             && !argument.is_null()
-            && let Some(bytes) = unread(connection, fd)
+            && let Some(bytes) = unread(*connection, fd)
         {
             // SAFETY: the program's int, which FIONREAD writes.
             unsafe { *argument.cast::<c_int>() = bytes };

@@ -1,5 +1,7 @@
 //! `read`, `write` and their relatives.
 
+use std::sync::atomic::Ordering;
+
 use libc::{c_int, c_void, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
@@ -7,11 +9,11 @@ use super::memory::{check, source, target};
 use super::vectors::{receive_vector, send_vector};
 use super::{as_int, kernel, returned};
 use crate::arena::{Connection, flag};
-use crate::cancel;
 use crate::connection::find;
 use crate::real::real;
 use crate::sys;
 use crate::transfer::How;
+use crate::{calls, cancel};
 
 /// The [`How`] of a call with `flags`; `None` when a flag needs the kernel.
 fn how(flags: c_int) -> Option<How> {
@@ -108,7 +110,7 @@ pub(super) unsafe extern "C-unwind" fn recvfrom(
                 unsafe { *address_length = 0 };
             }
             if truncates {
-                return returned(discard(connection, fd, length, how));
+                return returned(discard(*connection, fd, length, how));
             }
             // SAFETY: the program's promise to recvfrom(2).
             let part = unsafe { target(buffer, length) };
@@ -183,7 +185,7 @@ pub(super) unsafe extern "C-unwind" fn send(
 ) -> ssize_t {
     cancel::point();
     if let Some(connection) = find(fd)
-        && let Some(how) = how_to_send(connection, fd, flags)
+        && let Some(how) = how_to_send(*connection, fd, flags)
     {
         // SAFETY: the program's promise to send(2).
         let part = unsafe { source(buffer, length) };
@@ -242,7 +244,7 @@ pub(super) unsafe extern "C-unwind" fn recvmsg(
         header.msg_flags = 0;
         let (parts, count) = (header.msg_iov, header.msg_iovlen);
         // SAFETY: the program's promise to recvmsg(2).
-        return returned(unsafe { receive_vector(connection, fd, parts, count, how) });
+        return returned(unsafe { receive_vector(*connection, fd, parts, count, how) });
     }
     real!(recvmsg as fn(c_int, *mut msghdr, c_int) -> ssize_t, (fd, message, flags),
         else kernel!(SYS_recvmsg, fd, message, flags))
@@ -256,14 +258,14 @@ pub(super) unsafe extern "C-unwind" fn sendmsg(
 ) -> ssize_t {
     cancel::point();
     if let Some(connection) = find(fd)
-        && let Some(how) = how_to_send(connection, fd, flags)
+        && let Some(how) = how_to_send(*connection, fd, flags)
         && check(message as usize, size_of::<msghdr>()).is_ok()
     {
         // SAFETY: the program's message, which sendmsg(2) would read.
         let header = unsafe { &*message };
         let (parts, count) = (header.msg_iov, header.msg_iovlen);
         // SAFETY: the program's promise to sendmsg(2).
-        return returned(unsafe { send_vector(connection, fd, parts, count, how) });
+        return returned(unsafe { send_vector(*connection, fd, parts, count, how) });
     }
     stay_before_fastopen(fd, flags);
     // SAFETY: the program's message or null.
@@ -414,7 +416,7 @@ pub(super) unsafe extern "C-unwind" fn recvmmsg(
 ) -> c_int {
     if let Some(connection) = find(fd) {
         // SAFETY: the program's promise to recvmmsg(2).
-        return unsafe { receive_messages(connection, fd, messages, count, flags, timeout) };
+        return unsafe { receive_messages(*connection, fd, messages, count, flags, timeout) };
     }
     real!(recvmmsg as fn(c_int, *mut mmsghdr, u32, c_int, *mut libc::timespec) -> c_int,
         (fd, messages, count, flags, timeout),
@@ -455,7 +457,7 @@ pub(super) unsafe extern "C-unwind" fn sendfile(
     cancel::point();
     if let Some(connection) = find(out) {
         // SAFETY: the program's promise to sendfile(2).
-        return returned(unsafe { send_file(connection, out, input, offset, count) });
+        return returned(unsafe { send_file(*connection, out, input, offset, count) });
     }
     real!(sendfile as fn(c_int, c_int, *mut off_t, size_t) -> ssize_t,
         (out, input, offset, count), else kernel!(SYS_sendfile, out, input, offset, count))
@@ -498,7 +500,14 @@ unsafe fn send_file(
     let mut buffer = Vec::new();
     let mut total = 0;
     let mut outcome = Ok(());
+    let generation = connection.shared.generation.load(Ordering::Relaxed);
+    let mut out = out;
     while total < count {
+        if total > 0 {
+            // Another thread may have closed the descriptor meanwhile.
+            let Some(now) = calls::number(connection, out, generation) else { break };
+            out = now;
+        }
         match connection.send_file_over_tcp(out, file, position, count - total) {
             None => {}
             Some(Ok(0)) => break,
