@@ -212,6 +212,27 @@ impl Connection {
         self.shared.common.peer()
     }
 
+    /// Sets what a connection has that begins, except its directions and those that use it.
+    pub fn begins(&self, side: Side, nonblocking: bool, address: u32) {
+        let Self { shared, local, .. } = self;
+        shared.generation.fetch_add(1, Ordering::Relaxed);
+        shared.side.store(u32::from(side == Side::Connected), Ordering::Relaxed);
+        shared.flags.store(if nonblocking { flag::NONBLOCKING } else { 0 }, Ordering::Relaxed);
+        shared.address.store(address, Ordering::Relaxed);
+        shared.over_tcp.reset();
+        shared.token.store(new_token(), Ordering::Relaxed);
+        shared.inode.store(0, Ordering::Relaxed);
+        shared.bringer.store(0, Ordering::Relaxed);
+        local.learned.store(0, Ordering::Relaxed);
+        local.finds_left.store(0, Ordering::Relaxed);
+        local.checked.store(0, Ordering::Relaxed);
+        local.full_since.store(0, Ordering::Relaxed);
+        local.woken_by_bytes.store(false, Ordering::Relaxed);
+        local.kernel_error.store(0, Ordering::Relaxed);
+        local.moved_before.store(0, Ordering::Relaxed);
+        local.round.store(NOT_KEPT, Ordering::Relaxed);
+    }
+
     /// Keeps the place from being used again as long as the value lives. The caller has noted its
     /// call.
     pub fn hold(&self) -> Hold {
@@ -316,31 +337,16 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     shared.heirs.store(0, Ordering::Relaxed);
     shared.heir.store(0, Ordering::Relaxed);
     drop(free);
-    shared.generation.fetch_add(1, Ordering::Relaxed);
     shared.refs.store(1, Ordering::Relaxed);
-    shared.side.store(u32::from(side == Side::Connected), Ordering::Relaxed);
-    shared.flags.store(if nonblocking { flag::NONBLOCKING } else { 0 }, Ordering::Relaxed);
-    shared.address.store(address, Ordering::Relaxed);
-    shared.over_tcp.reset();
+    connection.local.fds.store(1, Ordering::Relaxed);
+    shared.common.reset();
     shared.unseen_user.store(0, Ordering::Relaxed);
-    shared.token.store(new_token(), Ordering::Relaxed);
     // SAFETY: the place is free, so nobody else uses its cells.
     unsafe { *shared.receive.get() = ReceiveSide::default() };
     // SAFETY: as above.
     unsafe { *shared.send.get() = SendSide::default() };
-    connection.local.fds.store(1, Ordering::Relaxed);
-    shared.common.reset();
-    shared.inode.store(0, Ordering::Relaxed);
-    shared.bringer.store(0, Ordering::Relaxed);
+    connection.begins(side, nonblocking, address);
     connection.local.registered.store(0, Ordering::Relaxed);
-    connection.local.learned.store(0, Ordering::Relaxed);
-    connection.local.finds_left.store(0, Ordering::Relaxed);
-    connection.local.checked.store(0, Ordering::Relaxed);
-    connection.local.full_since.store(0, Ordering::Relaxed);
-    connection.local.woken_by_bytes.store(false, Ordering::Relaxed);
-    connection.local.kernel_error.store(0, Ordering::Relaxed);
-    connection.local.moved_before.store(0, Ordering::Relaxed);
-    connection.local.round.store(NOT_KEPT, Ordering::Relaxed);
     connection.local.user.store(0, Ordering::Relaxed);
     connection.local.lent.store(0, Ordering::Relaxed);
     connection.local.holds.store(0, Ordering::Relaxed);

@@ -37,8 +37,7 @@ const LEFT_NS: u64 = 5_000_000_000;
 
 /// More threads than these are not seen by those that close.
 const THREADS: usize = 1 << 14;
-static NOTES: [Noted; THREADS] =
-    [const { Noted { calls: [const { AtomicU64::new(0) }; 2], task: AtomicU32::new(0) } }; THREADS];
+static NOTES: [Noted; THREADS] = [const { Noted::new() }; THREADS];
 /// One above the highest place that a thread has had.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
 /// `membarrier` does not serve: calls execute the fence.
@@ -116,6 +115,7 @@ fn enter_place(fd: RawFd, place: u32) -> Option<Call> {
         Some(noted) => noted,
         None => match claim() {
             Some(noted) => noted,
+            None if process::has_own_files() => return None,
             None => return Some(Call { connection, note: None, former: 0 }),
         },
     };
@@ -128,7 +128,7 @@ fn enter_place(fd: RawFd, place: u32) -> Option<Call> {
     note.store(note_of(place, fd), Ordering::Relaxed);
     light(FULL.load(Ordering::Relaxed));
     let user = connection.local.user.load(Ordering::Relaxed);
-    if user != MANY && user != index_of(noted) {
+    if user != MANY && user != noted.index.load(Ordering::Relaxed) {
         uses_first(connection, noted);
     }
     let call = Call { connection, note: Some(note), former };
@@ -168,17 +168,10 @@ fn pause(start: u64) {
     }
 }
 
-/// The number of a thread's place, from 1 on.
-#[inline]
-fn index_of(noted: &'static Noted) -> u32 {
-    let offset = std::ptr::from_ref(noted).addr() - NOTES.as_ptr().addr();
-    u32::try_from(offset / size_of::<Noted>() + 1).unwrap_or(MANY)
-}
-
 /// The thread is the first one that uses the connection, or the second.
 #[cold]
 fn uses_first(connection: Connection, noted: &'static Noted) {
-    let own = index_of(noted);
+    let own = noted.index.load(Ordering::Relaxed);
     let user = &connection.local.user;
     // A full fence, too: a thread that closes the number without a look for notes sees this.
     if let Err(former) = user.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst)
@@ -212,17 +205,23 @@ thread_local! {
 fn claim() -> Option<&'static Noted> {
     let task = sys::task();
     let is_ending = OWNER.try_with(|_| ()).is_err();
-    if is_ending {
+    if is_ending || process::has_own_files() {
         return None;
     }
-    let noted = NOTES.iter().find(|noted| {
+    let (noted, index) = NOTES.iter().zip(1u32..).find(|(noted, _)| {
         let free = noted.task.load(Ordering::Relaxed) == 0;
         free && noted.task.compare_exchange(0, task, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     })?;
-    HIGHEST.fetch_max(index_of(noted), Ordering::SeqCst);
+    noted.index.store(index, Ordering::Relaxed);
+    HIGHEST.fetch_max(index, Ordering::SeqCst);
     deferral::noted().store(std::ptr::from_ref(noted).cast_mut(), Ordering::Relaxed);
     let _ = OWNER.try_with(|owner| owner.0.set(Some(noted)));
     Some(noted)
+}
+
+/// The calling thread has descriptors of its own from here on: it makes no call on a connection.
+pub fn begin_own_files() {
+    deferral::noted().store(std::ptr::null_mut(), Ordering::Relaxed);
 }
 
 /// The notes of other threads on the connection at `place`, with the threads.
@@ -244,7 +243,7 @@ fn others(place: u32) -> impl Iterator<Item = (&'static AtomicU64, u64, u32)> {
 pub fn has_others(connection: Connection, fd: RawFd) -> bool {
     let own = deferral::noted().load(Ordering::Relaxed);
     // SAFETY: null, or a place of the static array.
-    let index = unsafe { own.as_ref() }.map_or(MANY, index_of);
+    let index = unsafe { own.as_ref() }.map_or(0, |own| own.index.load(Ordering::Relaxed));
     fence(Ordering::SeqCst);
     let user = connection.local.user.load(Ordering::SeqCst);
     if user == 0 || user == index || process::is_single_threaded() {
@@ -374,6 +373,16 @@ pub fn lend(connection: Connection, fd: RawFd) -> bool {
     lent.push(fd);
     ARE_LENT.store(true, Ordering::Relaxed);
     true
+}
+
+/// The number `fd` is not lent any more, if it was: the program replaces it by a file of its own.
+pub fn stops_lending(connection: Connection, fd: RawFd) {
+    let Some(mut lent) = LENT.lock() else { return };
+    let place = &connection.local.lent;
+    if place.compare_exchange(fd, 0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        lent.retain(|other| *other != fd);
+        ARE_LENT.store(!lent.is_empty(), Ordering::Relaxed);
+    }
 }
 
 /// Ends the use of the connection's lent number if no call needs it, and returns it.

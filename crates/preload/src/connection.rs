@@ -117,6 +117,11 @@ pub fn note_low_water(fd: RawFd) {
     }
 }
 
+/// True for a socket of which only the kernel knows when it is readable.
+pub fn must_stay_on_tcp(fd: RawFd) -> bool {
+    LOW_WATER.load(Ordering::Relaxed) && low_water(fd) > 1
+}
+
 /// Tracks a new TCP connection behind `fd`. `address` is its place in [`crate::history`], or 0.
 pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
     if !table::covers(fd) {
@@ -125,8 +130,8 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
     match arena::allocate(side, nonblocking, address) {
         Some(connection) => {
             drop_entry(fd, table::set(fd, Entry::Connection(connection.place)));
-            // Set before connect, or by the listener. Only the kernel can wait for so many bytes.
-            if LOW_WATER.load(Ordering::Relaxed) && low_water(fd) > 1 {
+            // Set before connect, or by the listener.
+            if must_stay_on_tcp(fd) {
                 connection.decline(TcpReason::RawUse);
             }
         }
@@ -140,7 +145,7 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
 /// The kernel made `fd` just now, so what the table has at this number is gone.
 #[inline]
 pub fn made(fd: RawFd) {
-    if fd >= 0 && table::get(fd) != Entry::None {
+    if fd >= 0 && table::get(fd) != Entry::None && !process::has_own_files() {
         drop_entry(fd, table::set(fd, Entry::None));
     }
 }
@@ -209,6 +214,9 @@ pub fn closing(fd: RawFd) -> Closing {
         Entry::Connection(place) => {
             table::set(fd, Entry::Leaving(sys::task()));
             if let Some(connection) = arena::at(place) {
+                if calls::are_lent() {
+                    calls::stops_lending(connection, fd);
+                }
                 if calls::has_others(connection, fd) {
                     lend(connection, fd);
                 }
@@ -235,7 +243,7 @@ pub fn closing(fd: RawFd) -> Closing {
 #[cold]
 fn lend(connection: Connection, fd: RawFd) {
     if connection.local.lent.load(Ordering::Acquire) == 0
-        && let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(sys::borrow(fd), sys::high_number())
+        && let Ok(copy) = sys::high_copy(sys::borrow(fd))
     {
         let lent = copy.as_raw_fd();
         if table::covers(lent) {

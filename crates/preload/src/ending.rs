@@ -84,6 +84,11 @@ impl Connection {
     /// Tells the peer and the daemon, and counts the connection. Its last descriptor is about to be
     /// closed.
     fn end(&self, fd: RawFd) {
+        self.end_as(fd, close_is_abort(fd));
+    }
+
+    /// As [`Connection::end`]. With `aborts` the peer is reset.
+    pub fn end_as(&self, fd: RawFd, aborts: bool) {
         self.record_use();
         if process::settings().over_endpoint {
             // The connection moves before the end of the process is told, or not at all: bytes that
@@ -109,7 +114,7 @@ impl Connection {
                 if process::is_ending() {
                     self.announce_end(fd);
                 } else {
-                    self.say_goodbye(fd);
+                    self.say_goodbye(fd, aborts);
                     if !self.is_on_kept_lane() {
                         control::withdraw(self.token());
                     }
@@ -163,7 +168,7 @@ impl Connection {
     }
 
     /// Ends the connection on its lane, as close does on TCP.
-    fn say_goodbye(&self, fd: RawFd) {
+    fn say_goodbye(&self, fd: RawFd, aborts: bool) {
         // The process that now holds the peer's socket may read TCP alone.
         self.follow_now(fd);
         if let Some(mut receiving) = self.receiving_on_lane(fd) {
@@ -171,11 +176,11 @@ impl Connection {
             receiving.look_for_record();
         }
         let broken = self.receiving().is_some_and(|receiving| receiving.state.is_broken());
-        let aborts = broken || self.has_unread(fd) || close_is_abort(fd);
-        let how = if aborts { closed::RESET } else { closed::ORDERLY };
+        let resets = broken || self.has_unread(fd) || aborts;
+        let how = if resets { closed::RESET } else { closed::ORDERLY };
         let taken = self.taken();
         let on_lane = self.sending_on_lane(fd).is_some_and(|mut sending| sending.close(how, taken));
-        if !close_is_abort(fd) {
+        if !aborts {
             self.drain_before_close(fd, on_lane);
         }
     }

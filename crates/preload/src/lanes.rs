@@ -173,6 +173,11 @@ pub fn leave_far() {
     return_all(|| connections().filter(decided));
 }
 
+/// Takes all connections back to TCP for good, as far as their peers follow.
+pub fn leave_all() {
+    return_all(connections);
+}
+
 /// Takes connections back to TCP for good, as far as their peers follow: asks all peers first, so
 /// that all together take the time of one.
 fn return_all<I: Iterator<Item = (RawFd, Connection)>>(connections: impl Fn() -> I) {

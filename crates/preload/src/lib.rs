@@ -12,7 +12,7 @@
 //! | `hooks` | the C functions that programs call; the process's start, forks and end |
 //! | `handover`, `stdio`, `sandbox` | what survives exec; standard streams; filtered processes |
 //! | `poll`, `transfer` | waiting for several connections; reading and writing, blocking or not |
-//! | `connection`, `ending` | which descriptors lead to a connection, and how it ends |
+//! | `connection`, `ending`, `renewal` | which descriptors lead to a connection; how it ends |
 //! | `decision`, `reserve` | when a connection gets a lane; lanes kept for the next one |
 //! | `route` | directions that go back to TCP |
 //! | `direction` | the two directions of a connection, each behind its lock |
@@ -63,6 +63,7 @@ mod process;
 mod provider_files;
 mod readiness;
 mod real;
+mod renewal;
 mod rescue;
 mod reserve;
 mod route;

@@ -2,14 +2,14 @@
 
 use std::cell::Cell;
 use std::ffi::CStr;
-use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use libc::c_int;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::RecvFlags;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
 use crate::process;
 
@@ -471,10 +471,38 @@ pub fn high_number() -> RawFd {
 
 /// Moves a descriptor to a high number, away from those that programs use.
 pub fn high(fd: OwnedFd) -> OwnedFd {
-    match rustix::io::fcntl_dupfd_cloexec(&fd, high_number()) {
-        Ok(moved) => moved,
-        Err(_) => fd,
+    high_copy(fd.as_fd()).unwrap_or(fd)
+}
+
+/// A copy of a descriptor with a high number: where the hard limit allows that, one that the soft
+/// limit does not leave to the program, which may count on all below.
+pub fn high_copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    above_limit(fd).map_or_else(|| rustix::io::fcntl_dupfd_cloexec(fd, high_number()), Ok)
+}
+
+/// A copy at a number that is not below the soft limit, which is raised for the moment.
+fn above_limit(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
+    /// The kernel's table of descriptors grows to the highest number.
+    const SOFT_MAX: u64 = 1 << 16;
+    let Rlimit { current: Some(soft), maximum } = getrlimit(Resource::Nofile) else { return None };
+    let raised = Rlimit { current: maximum, maximum };
+    if soft > SOFT_MAX || maximum.is_some_and(|most| most <= soft) {
+        return None;
     }
+    let before = prlimit(None, Resource::Nofile, raised.clone()).ok()?;
+    let copy = rustix::io::fcntl_dupfd_cloexec(fd, RawFd::try_from(soft).ok()?);
+    let between = prlimit(None, Resource::Nofile, before).ok();
+    // Another thread may have set a limit meanwhile.
+    if let Some(other) = between.filter(|other| *other != raised) {
+        let _ = prlimit(None, Resource::Nofile, other);
+    }
+    copy.ok()
+}
+
+/// True if the program could get this number itself.
+pub fn is_below_limit(fd: RawFd) -> bool {
+    let soft = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    u64::from(fd.unsigned_abs()) < soft
 }
 
 /// True if `fd` is open.
@@ -484,7 +512,7 @@ pub fn is_open(fd: RawFd) -> bool {
 
 /// A copy of `fd` that exec keeps.
 pub fn inheritable(fd: &OwnedFd) -> Option<OwnedFd> {
-    let copy = rustix::io::fcntl_dupfd_cloexec(fd, high_number()).ok()?;
+    let copy = high_copy(fd.as_fd()).ok()?;
     rustix::io::fcntl_setfd(&copy, FdFlags::empty()).ok()?;
     Some(copy)
 }

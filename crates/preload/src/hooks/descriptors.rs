@@ -12,7 +12,7 @@ use crate::connection::{Closing, ClosingRange, closing, copied, find, tracked};
 use crate::own::Close;
 use crate::real::real;
 use crate::table::{self, Entry};
-use crate::{control, epoll, own, process, provider_files, sys};
+use crate::{calls, control, epoll, lanes, own, process, provider_files, sys};
 use weft_wire::stats::TcpReason;
 
 /// Tracks that `fd` is about to be closed, except in a child of vfork, which shares its memory. The
@@ -65,6 +65,10 @@ pub(super) unsafe extern "C-unwind" fn close_range(
     flags: c_int,
 ) -> c_int {
     const CLOEXEC: c_int = 4;
+    const UNSHARE: c_int = 2;
+    if flags & UNSHARE != 0 && process::ready() && !process::is_single_threaded() {
+        return apart(|| close_all_of(first, last, flags));
+    }
     if flags & CLOEXEC == 0 && process::is_itself() {
         let _closing = note_closing_range(first, last);
         let kept = own::kept_between(first, last);
@@ -73,6 +77,29 @@ pub(super) unsafe extern "C-unwind" fn close_range(
         return close_around(&kept, first, last, flags);
     }
     close_all_of(first, last, flags)
+}
+
+/// Makes a call by which this thread gets descriptors of its own, beside other threads. The table
+/// is that of the others. So connections go back to TCP for good, where all can use them, and this
+/// thread uses the library no more.
+fn apart(call: impl FnOnce() -> c_int) -> c_int {
+    lanes::leave_all();
+    let result = call();
+    if result == 0 {
+        let errno = sys::errno();
+        process::begin_own_files();
+        calls::begin_own_files();
+        sys::set_errno(errno);
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
+    let call =
+        || real!(unshare as fn(c_int) -> c_int, (flags), else as_int(kernel!(SYS_unshare, flags)));
+    let divides = flags & libc::CLONE_FILES != 0 && process::ready();
+    if divides && !process::is_single_threaded() { apart(call) } else { call() }
 }
 
 fn close_all_of(first: c_uint, last: c_uint, flags: c_int) -> c_int {

@@ -10,8 +10,10 @@ use weft_fabric::WaitFor;
 use weft_socket::{Origin, Phase, Side};
 
 use super::descriptors::note_blocking;
+use super::memory::check;
 use super::{as_int, kernel};
 use crate::arena::{Connection, flag};
+use crate::calls::Call;
 use crate::connection::{find, has_low_water, made, note_low_water, track};
 use crate::history::Address;
 use crate::real::real;
@@ -131,14 +133,35 @@ unsafe fn bytes_of<'a>(address: *const sockaddr, length: socklen_t) -> &'a [u8] 
     unsafe { std::slice::from_raw_parts(address.cast(), length) }
 }
 
+/// The connection that a `connect` ends, since it is to no address; its peer is reset.
+///
+/// # Safety
+/// As connect(2) demands.
+unsafe fn dissolves(fd: c_int, address: *const sockaddr, length: socklen_t) -> Option<Call> {
+    let connection = find(fd).filter(|_| is_of_program())?;
+    check(address as usize, size_of::<sockaddr>()).ok()?;
+    // SAFETY: the caller's promise.
+    let family = c_int::from(unsafe { (*address).sa_family });
+    let is_none = family == libc::AF_UNSPEC && length as usize >= size_of::<libc::sa_family_t>();
+    (is_none && connection.dissolve(fd)).then_some(connection)
+}
+
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn connect(
     fd: c_int,
     address: *const sockaddr,
     length: socklen_t,
 ) -> c_int {
+    // SAFETY: the program's promise to connect(2).
+    let dissolved = unsafe { dissolves(fd, address, length) };
     let result = real!(connect as fn(c_int, *const sockaddr, socklen_t) -> c_int,
         (fd, address, length), else as_int(kernel!(SYS_connect, fd, address, length)));
+    if let Some(connection) = dissolved {
+        let errno = sys::errno();
+        connection.renew(fd);
+        sys::set_errno(errno);
+        return result;
+    }
     if is_of_program() && !address.is_null() {
         let errno = sys::errno();
         let begun = result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR;
@@ -147,6 +170,12 @@ pub(super) unsafe extern "C-unwind" fn connect(
         let internet = family == libc::AF_INET || family == libc::AF_INET6;
         let nonblocking = match table::get(fd) {
             Entry::Unconnected { nonblocking } if begun && internet => Some(nonblocking),
+            Entry::Connection(_) if begun && internet => {
+                if let Some(connection) = find(fd) {
+                    connection.connects(fd);
+                }
+                None
+            }
             Entry::None if begun && internet && is_tcp(fd) => {
                 note_low_water(fd);
                 Some(sys::is_nonblocking(fd))

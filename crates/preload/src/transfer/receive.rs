@@ -465,7 +465,14 @@ impl Connection {
         self.shared.common.end_sleep(WaitFor::Data);
         // Another thread may have closed the descriptor. Its number may lead to another connection
         // by now.
-        let fd = calls::number(*self, fd, generation).ok_or(Errno::BADF)?;
+        let Some(fd) = calls::number(*self, fd, generation) else {
+            return match wakeup {
+                waits::Wakeup::Failed(errno) => Err(errno),
+                waits::Wakeup::Interrupted => Err(Errno::INTR),
+                waits::Wakeup::Cancelled => Err(Errno::CANCELED),
+                _ => Err(Errno::BADF),
+            };
+        };
         self.note_wakeup(wakeup);
         self.stop_waiting(fd, WaitFor::Data);
         match wakeup {
