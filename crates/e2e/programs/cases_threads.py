@@ -155,10 +155,7 @@ class replaced_while_a_thread_reads(Echo):
                 connection.send(b"a")
             os.dup2(marker.fileno(), descriptor)
             while reader.is_alive():
-                try:
-                    signal.pthread_kill(reader.ident, signal.SIGUSR1)
-                except ProcessLookupError:
-                    break
+                signal.pthread_kill(reader.ident, signal.SIGUSR1)
                 reader.join(0.001)
             reader.join()
             seen.add(reader.got)
@@ -237,7 +234,8 @@ class as_many_descriptors_as_the_limit(Echo):
         address = tuple(t.hear())
         echoed(socket.create_connection(address), 30)
         used = len(os.listdir("/proc/self/fd")) - 1
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
         below = sum(int(name) < 64 for name in os.listdir("/proc/self/fd")) - 1
         connections = []
         try:
@@ -247,5 +245,5 @@ class as_many_descriptors_as_the_limit(Echo):
         except OSError as error:
             t.say(errno.errorcode[error.errno])
         t.say(len(connections) + below, used - below >= 0)
-        resource.setrlimit(resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE)[1:] * 2)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         t.sync()

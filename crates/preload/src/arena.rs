@@ -136,16 +136,12 @@ pub struct Local {
     pub partner: AtomicU64,
     /// How often this process had forked when the connection got its lane.
     pub forks: AtomicU32,
-    /// The thread that uses the connection, as [`crate::calls`] numbers it; [`MANY`] for several.
-    pub user: AtomicU32,
     /// The descriptor by which calls go on whose own one was closed, or 0.
     pub lent: AtomicI32,
     /// Sleeps that keep the place from being used again, and [`FREED`].
     holds: AtomicU32,
 }
 
-/// Several threads use the connection.
-pub const MANY: u32 = u32::MAX;
 /// In [`Local::holds`]: the place has no connection any more.
 const FREED: u32 = 1 << 31;
 
@@ -243,7 +239,6 @@ impl Connection {
     /// In a forked child: the threads that held the place are the parent's.
     pub fn forget_holds(&self) {
         self.local.holds.store(0, Ordering::Relaxed);
-        self.local.user.store(0, Ordering::Relaxed);
     }
 
     /// Counts a child that is about to be forked, or a program that is about to start.
@@ -347,7 +342,6 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     unsafe { *shared.send.get() = SendSide::default() };
     connection.begins(side, nonblocking, address);
     connection.local.registered.store(0, Ordering::Relaxed);
-    connection.local.user.store(0, Ordering::Relaxed);
     connection.local.lent.store(0, Ordering::Relaxed);
     connection.local.holds.store(0, Ordering::Relaxed);
     shared.phase.set(Phase::Fresh);

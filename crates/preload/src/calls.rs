@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, f
 
 use weft_sync::fence::{heavy, light};
 
-use crate::arena::{self, Connection, MANY};
+use crate::arena::{self, Connection};
 use crate::deferral::{self, Noted};
 use crate::guard::{ForkLock, LocalLock};
 use crate::table::{self, Entry};
@@ -48,13 +48,14 @@ static RETURN: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 static LENT: LocalLock<Vec<RawFd>> = LocalLock::new(Vec::new());
 static ARE_LENT: AtomicBool = AtomicBool::new(false);
 
-/// The note of a call: its connection's place and number. 0 is none.
-fn note_of(place: u32, fd: RawFd) -> u64 {
-    u64::from(fd.unsigned_abs()) << 32 | u64::from(place + 1)
+/// The note of a call: its number, and the table's entry of that. 0 is none.
+#[inline]
+fn note_of(word: u32, fd: RawFd) -> u64 {
+    u64::from(fd.unsigned_abs()) << 32 | u64::from(word)
 }
 
 fn place_of(note: u64) -> Option<u32> {
-    u32::try_from(note & u64::from(u32::MAX)).ok()?.checked_sub(1)
+    table::place_of(u32::try_from(note & u64::from(u32::MAX)).ok()?)
 }
 
 fn number_of(note: u64) -> RawFd {
@@ -65,8 +66,6 @@ fn number_of(note: u64) -> RawFd {
 pub struct Call {
     connection: Connection,
     note: Option<&'static AtomicU64>,
-    /// The note before.
-    former: u64,
 }
 
 impl Deref for Call {
@@ -82,10 +81,10 @@ impl Drop for Call {
     #[inline]
     fn drop(&mut self) {
         if let Some(note) = self.note {
-            note.store(self.former, Ordering::Release);
-            if self.connection.local.lent.load(Ordering::Relaxed) != 0 {
-                leaves(self.connection);
-            }
+            note.store(0, Ordering::Release);
+        }
+        if self.connection.local.lent.load(Ordering::Relaxed) != 0 {
+            leaves(self.connection);
         }
     }
 }
@@ -97,53 +96,63 @@ pub fn begin(give_back: fn(Connection)) {
 }
 
 /// Notes a call on the connection to which `fd` leads; `None` when that is none.
-#[inline]
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "each call on a connection begins with it")]
 pub fn enter(fd: RawFd) -> Option<Call> {
-    match table::get(fd) {
-        Entry::Connection(place) => enter_place(fd, place),
-        Entry::Leaving(_) => enter_later(fd),
-        _ => None,
-    }
-}
-
-#[inline]
-fn enter_place(fd: RawFd, place: u32) -> Option<Call> {
-    let connection = arena::at(place)?;
+    let (place, slot, word) = match table::connection(fd) {
+        Ok(found) => found,
+        Err(Entry::Leaving(_)) => return enter_later(fd),
+        Err(_) => return None,
+    };
     let noted = deferral::noted().load(Ordering::Relaxed);
     // SAFETY: null, or a place of the static array.
-    let noted: &'static Noted = match unsafe { noted.as_ref() } {
-        Some(noted) => noted,
-        None => match claim() {
-            Some(noted) => noted,
-            None if process::has_own_files() => return None,
-            None => return Some(Call { connection, note: None, former: 0 }),
-        },
+    let noted: Option<&'static Noted> = unsafe { noted.as_ref() };
+    let Some(noted) = noted.filter(|noted| noted.calls[0].load(Ordering::Relaxed) == 0) else {
+        return enter_slowly(fd, noted);
     };
-    let outer = noted.calls[0].load(Ordering::Relaxed);
-    let (note, former) = if outer == 0 {
-        (&noted.calls[0], 0)
-    } else {
-        (&noted.calls[1], noted.calls[1].load(Ordering::Relaxed))
-    };
-    note.store(note_of(place, fd), Ordering::Relaxed);
-    light(FULL.load(Ordering::Relaxed));
-    let user = connection.local.user.load(Ordering::Relaxed);
-    if user != MANY && user != noted.index.load(Ordering::Relaxed) {
-        uses_first(connection, noted);
+    let connection = arena::at(place)?;
+    let note = &noted.calls[0];
+    note.store(note_of(word, fd), Ordering::Relaxed);
+    light(false);
+    if slot.load(Ordering::Relaxed) != word {
+        note.store(0, Ordering::Release);
+        return again(fd);
     }
-    let call = Call { connection, note: Some(note), former };
-    if table::get(fd) == Entry::Connection(place) { Some(call) } else { again(fd, call) }
+    Some(Call { connection, note: Some(note) })
+}
+
+/// The same for a thread that has no place yet or no use for one, for a call inside of another one,
+/// and where calls execute the fence.
+#[cold]
+#[inline(never)]
+fn enter_slowly(fd: RawFd, noted: Option<&'static Noted>) -> Option<Call> {
+    let (place, slot, word) = table::connection(fd).ok()?;
+    let connection = arena::at(place)?;
+    let Some(noted) = noted.or_else(claim) else {
+        let is_seen = !process::has_own_files();
+        return is_seen.then_some(Call { connection, note: None });
+    };
+    let is_inner = noted.calls[0].load(Ordering::Relaxed) != 0;
+    let note = &noted.calls[usize::from(is_inner)];
+    note.store(note_of(word, fd), Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    if slot.load(Ordering::Relaxed) != word {
+        note.store(0, Ordering::Release);
+        return again(fd);
+    }
+    Some(Call { connection, note: Some(note) })
 }
 
 /// The number led elsewhere before the call was noted.
 #[cold]
-fn again(fd: RawFd, call: Call) -> Option<Call> {
-    drop(call);
+#[inline(never)]
+fn again(fd: RawFd) -> Option<Call> {
     enter(fd)
 }
 
 /// Another thread is closing the number: waits until that is done.
 #[cold]
+#[inline(never)]
 fn enter_later(fd: RawFd) -> Option<Call> {
     let start = sys::now_ns();
     loop {
@@ -151,7 +160,7 @@ fn enter_later(fd: RawFd) -> Option<Call> {
             Entry::Leaving(task) if task != sys::task() && sys::now_ns() - start < LEFT_NS => {
                 pause(start);
             }
-            Entry::Connection(place) => return enter_place(fd, place),
+            Entry::Connection(_) => return enter(fd),
             _ => return None,
         }
     }
@@ -166,20 +175,6 @@ fn pause(start: u64) {
         let moment = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 100_000 };
         let _ = rustix::thread::nanosleep(&moment);
     }
-}
-
-/// The thread is the first one that uses the connection, or the second.
-#[cold]
-fn uses_first(connection: Connection, noted: &'static Noted) {
-    let own = noted.index.load(Ordering::Relaxed);
-    let user = &connection.local.user;
-    // A full fence, too: a thread that closes the number without a look for notes sees this.
-    if let Err(former) = user.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst)
-        && former != own
-    {
-        user.store(MANY, Ordering::SeqCst);
-    }
-    fence(Ordering::SeqCst);
 }
 
 /// The place of a thread, which is free again when the thread ends.
@@ -199,22 +194,29 @@ thread_local! {
     static OWNER: Owner = const { Owner(Cell::new(None)) };
 }
 
+/// The place of the calling thread, if it has one.
+fn own() -> Option<&'static Noted> {
+    OWNER.try_with(|owner| owner.0.get()).ok()?
+}
+
 /// Gives the calling thread a place for its notes. `None` when all are taken, and in a thread that
 /// ends.
 #[cold]
 fn claim() -> Option<&'static Noted> {
     let task = sys::task();
-    let is_ending = OWNER.try_with(|_| ()).is_err();
-    if is_ending || process::has_own_files() {
-        return None;
+    // In a thread that ends there is none.
+    let had = OWNER.try_with(|owner| owner.0.get()).ok()?;
+    if had.is_some() || process::has_own_files() {
+        return had.filter(|_| !process::has_own_files());
     }
     let (noted, index) = NOTES.iter().zip(1u32..).find(|(noted, _)| {
         let free = noted.task.load(Ordering::Relaxed) == 0;
         free && noted.task.compare_exchange(0, task, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     })?;
-    noted.index.store(index, Ordering::Relaxed);
     HIGHEST.fetch_max(index, Ordering::SeqCst);
-    deferral::noted().store(std::ptr::from_ref(noted).cast_mut(), Ordering::Relaxed);
+    if !FULL.load(Ordering::Relaxed) {
+        deferral::noted().store(std::ptr::from_ref(noted).cast_mut(), Ordering::Relaxed);
+    }
     let _ = OWNER.try_with(|owner| owner.0.set(Some(noted)));
     Some(noted)
 }
@@ -226,7 +228,7 @@ pub fn begin_own_files() {
 
 /// The notes of other threads on the connection at `place`, with the threads.
 fn others(place: u32) -> impl Iterator<Item = (&'static AtomicU64, u64, u32)> {
-    let own = deferral::noted().load(Ordering::Relaxed).cast_const();
+    let own = own().map_or(std::ptr::null(), std::ptr::from_ref);
     let highest = HIGHEST.load(Ordering::SeqCst) as usize;
     NOTES[..highest.min(THREADS)].iter().filter(move |noted| !std::ptr::eq(*noted, own)).flat_map(
         move |noted| {
@@ -241,12 +243,7 @@ fn others(place: u32) -> impl Iterator<Item = (&'static AtomicU64, u64, u32)> {
 
 /// True when calls of other threads came to the connection by `fd`, whose entry the caller changed.
 pub fn has_others(connection: Connection, fd: RawFd) -> bool {
-    let own = deferral::noted().load(Ordering::Relaxed);
-    // SAFETY: null, or a place of the static array.
-    let index = unsafe { own.as_ref() }.map_or(0, |own| own.index.load(Ordering::Relaxed));
-    fence(Ordering::SeqCst);
-    let user = connection.local.user.load(Ordering::SeqCst);
-    if user == 0 || user == index || process::is_single_threaded() {
+    if process::is_single_threaded() {
         return false;
     }
     heavy();
@@ -291,6 +288,7 @@ pub fn forsake(connection: Connection, fd: RawFd) {
 /// The number by which a call that came by `fd`, and has waited, reaches the connection. `None` if
 /// it was closed and the call does not hold the connection any more. `generation` is that of the
 /// connection at the call's beginning.
+#[inline(never)]
 pub fn number(connection: Connection, fd: RawFd, generation: u32) -> Option<RawFd> {
     let start = sys::now_ns();
     loop {
@@ -316,10 +314,9 @@ pub fn number(connection: Connection, fd: RawFd, generation: u32) -> Option<RawF
 
 /// Notes that the call goes on with the lent number. `None` when its note was taken away.
 fn takes(place: u32, fd: RawFd, lent: RawFd) -> Option<RawFd> {
-    let noted = deferral::noted().load(Ordering::Relaxed);
-    // SAFETY: null, or a place of the static array.
-    let noted = unsafe { noted.as_ref() }?;
-    let (from, to) = (note_of(place, fd), note_of(place, lent));
+    let noted = own()?;
+    let word = table::word_of(place);
+    let (from, to) = (note_of(word, fd), note_of(word, lent));
     let takes = |call: &AtomicU64| {
         call.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
             .map_or_else(|now| now == to, |_| true)
@@ -345,9 +342,7 @@ fn leaves(connection: Connection) {
 
 /// True when the calling thread has noted another call on the connection at `place`.
 fn has_own(place: u32) -> bool {
-    let own = deferral::noted().load(Ordering::Relaxed);
-    // SAFETY: null, or a place of the static array.
-    unsafe { own.as_ref() }.is_some_and(|own| {
+    own().is_some_and(|own| {
         own.calls.iter().any(|call| place_of(call.load(Ordering::Relaxed)) == Some(place))
     })
 }
@@ -416,7 +411,7 @@ pub fn lock() -> &'static dyn ForkLock {
 /// In a forked child: the calls of other threads are the parent's. Returns the numbers that were
 /// lent to them.
 pub fn forked() -> Vec<RawFd> {
-    let own = deferral::noted().load(Ordering::Relaxed).cast_const();
+    let own = own().map_or(std::ptr::null(), std::ptr::from_ref);
     for noted in NOTES[..HIGHEST.load(Ordering::SeqCst) as usize].iter() {
         if std::ptr::eq(noted, own) {
             noted.task.store(sys::task(), Ordering::Relaxed);

@@ -49,6 +49,14 @@ impl Connection {
         }
     }
 
+    /// True when the connection has a lane here and keeps it.
+    #[inline]
+    pub fn stays_on_lane(&self) -> bool {
+        self.phase() == Phase::Laned
+            && !self.local.lane.load(Ordering::Relaxed).is_null()
+            && !self.has(flag::GIVING_BACK)
+    }
+
     /// True when `fd` leads to the connection. What a wait on the kernel's socket told is about
     /// another file otherwise: poll(2) looks at a number once more when it is woken.
     pub fn is_behind(&self, fd: RawFd) -> bool {
@@ -337,13 +345,39 @@ pub fn copied(old: RawFd, new: RawFd) {
 }
 
 /// The connection behind `fd`, unless it stays on TCP for good.
-#[inline]
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "each call on a connection begins with it")]
 pub fn find(fd: RawFd) -> Option<Call> {
     tracked(fd).filter(|connection| connection.phase() != Phase::Declined)
 }
 
-/// The connection behind `fd`, even if it stays on TCP for good.
+/// The phase of the connection behind `fd`, which may be another one by now. No call is noted.
 #[inline]
+pub fn phase_of(fd: RawFd) -> Option<Phase> {
+    let Entry::Connection(place) = table::get(fd) else { return None };
+    Some(arena::at(place)?.phase())
+}
+
+/// True when a call on `fd` may be one on a connection. It notes itself later.
+#[inline]
+pub fn may_be_ours(fd: RawFd) -> bool {
+    match table::get(fd) {
+        Entry::Connection(_) => phase_of(fd).is_some_and(|phase| phase != Phase::Declined),
+        Entry::Leaving(_) => true,
+        _ => false,
+    }
+}
+
+/// True when a call on the connection behind `fd` has nothing to decide first; as [`phase_of`].
+#[inline]
+pub fn is_decided(fd: RawFd) -> bool {
+    let Entry::Connection(place) = table::get(fd) else { return true };
+    arena::at(place).is_none_or(|connection| connection.stays_on_lane())
+}
+
+/// The connection behind `fd`, even if it stays on TCP for good.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "as `find`")]
 pub fn tracked(fd: RawFd) -> Option<Call> {
     calls::enter(fd)
 }

@@ -36,10 +36,7 @@ impl Connection {
     /// [`Phase::Deciding`].
     #[inline]
     pub fn decide(&self, fd: RawFd, pending: usize) -> Phase {
-        let stays_on_lane = self.phase() == Phase::Laned
-            && !self.local.lane.load(Ordering::Relaxed).is_null()
-            && !self.has(flag::GIVING_BACK);
-        if stays_on_lane { Phase::Laned } else { self.decide_otherwise(fd, pending) }
+        if self.stays_on_lane() { Phase::Laned } else { self.decide_otherwise(fd, pending) }
     }
 
     /// [`Connection::decide`] for all other connections, kept out of the calls on a lane.

@@ -56,15 +56,13 @@ pub struct Noted {
     pub calls: [AtomicU64; 2],
     /// The number of the thread, or 0 for a place that is free.
     pub task: AtomicU32,
-    /// Which of the places it is, from 1 on.
-    pub index: AtomicU32,
 }
 
 impl Noted {
     /// A place that is free.
     pub const fn new() -> Self {
         let calls = [const { AtomicU64::new(0) }; 2];
-        Self { calls, task: AtomicU32::new(0), index: AtomicU32::new(0) }
+        Self { calls, task: AtomicU32::new(0) }
     }
 }
 

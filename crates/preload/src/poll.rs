@@ -44,9 +44,8 @@ pub fn concerns(fds: &[pollfd]) -> bool {
     let mut any = false;
     for entry in fds {
         match table::get(entry.fd) {
-            Entry::Connection(_) => any |= connection::find(entry.fd).is_some(),
+            Entry::Connection(_) | Entry::Leaving(_) => any |= connection::may_be_ours(entry.fd),
             Entry::Epoll(_) => epoll::watched(entry.fd, None),
-            Entry::Leaving(_) => any |= connection::find(entry.fd).is_some(),
             Entry::None | Entry::Unconnected { .. } | Entry::Listener | Entry::OtherListener => {}
         }
     }
@@ -56,13 +55,13 @@ pub fn concerns(fds: &[pollfd]) -> bool {
 /// `poll` of a list with connections. `timeout` is in milliseconds, -1 without end.
 pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> c_int {
     lanes::look_after();
-    for entry in fds.iter() {
+    for entry in fds.iter().filter(|entry| !connection::is_decided(entry.fd)) {
         if let Some(connection) = connection::find(entry.fd) {
             connection.decide(entry.fd, 0);
         }
     }
     // When all connections are on TCP, the kernel waits, as without weft.
-    let on_fabric = fds.iter().any(|entry| laned(entry.fd).is_some());
+    let on_fabric = fds.iter().any(|entry| is_laned(entry.fd));
     let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
     let settings = process::settings();
     let mut adaptive_wait = AdaptiveWait::new(settings.spins, settings.yields).with(LEARNED.get());
@@ -140,6 +139,10 @@ fn time_left(deadline: Option<u64>, timeout: c_int) -> c_int {
     c_int::try_from(left).unwrap_or(c_int::MAX)
 }
 
+fn is_laned(fd: RawFd) -> bool {
+    connection::phase_of(fd) == Some(Phase::Laned)
+}
+
 fn laned(fd: RawFd) -> Option<Call> {
     let connection = connection::find(fd)?;
     (connection.phase() == Phase::Laned).then_some(connection)
@@ -203,7 +206,7 @@ const MAY_MOVE: c_short = libc::POLLNVAL;
 const IS_LANED: c_short = libc::POLLRDBAND;
 
 fn has_others(fds: &[pollfd]) -> bool {
-    fds.iter().any(|entry| entry.fd >= 0 && laned(entry.fd).is_none())
+    fds.iter().any(|entry| entry.fd >= 0 && !is_laned(entry.fd))
 }
 
 /// Asks the kernel about everything that lanes do not answer, and merges both answers.

@@ -93,6 +93,29 @@ pub fn init() -> bool {
     true
 }
 
+/// The connection at `fd`, with the place that says so; an error says what is there else.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "each call on a connection begins with it")]
+pub fn connection(fd: RawFd) -> Result<(u32, &'static AtomicU32, u32), Entry> {
+    let Some(slot) = slot(fd) else { return Err(Entry::None) };
+    let word = slot.load(Ordering::Acquire);
+    if word >> KIND_SHIFT == 1 {
+        Ok((word & VALUE_MASK, slot, word))
+    } else {
+        Err(Entry::decode(word))
+    }
+}
+
+/// The place in an entry of a connection, as [`connection`] returned it; `None` for 0.
+pub fn place_of(word: u32) -> Option<u32> {
+    (word != 0).then_some(word & VALUE_MASK)
+}
+
+/// The entry of the connection at `place`.
+pub fn word_of(place: u32) -> u32 {
+    Entry::Connection(place).encode()
+}
+
 #[inline]
 fn slot(fd: RawFd) -> Option<&'static AtomicU32> {
     let index = u32::try_from(fd).ok()?;

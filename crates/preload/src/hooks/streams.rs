@@ -92,6 +92,35 @@ pub(super) unsafe extern "C-unwind" fn write(
         else kernel!(SYS_write, fd, buffer, length))
 }
 
+/// recvfrom(2) on a connection; `None` when the kernel serves the call.
+///
+/// # Safety
+/// As recvfrom(2) demands.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "two hooks begin with it")]
+unsafe fn receive_from(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    flags: c_int,
+    address_length: *mut socklen_t,
+) -> Option<ssize_t> {
+    cancel::point();
+    let connection = find(fd)?;
+    let truncates = flags & libc::MSG_TRUNC != 0;
+    let how = how(flags & !libc::MSG_TRUNC)?;
+    if !address_length.is_null() {
+        // SAFETY: the program's pointer, not null. A stream has no source address.
+        unsafe { *address_length = 0 };
+    }
+    if truncates {
+        return Some(returned(discard(*connection, fd, length, how)));
+    }
+    // SAFETY: the program's promise to recvfrom(2).
+    let part = unsafe { target(buffer, length) };
+    Some(returned(part.and_then(|part| connection.receive(fd, &mut [part], how))))
+}
+
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
@@ -101,21 +130,10 @@ pub(super) unsafe extern "C-unwind" fn recvfrom(
     address: *mut sockaddr,
     address_length: *mut socklen_t,
 ) -> ssize_t {
-    cancel::point();
-    if let Some(connection) = find(fd) {
-        let truncates = flags & libc::MSG_TRUNC != 0;
-        if let Some(how) = how(flags & !libc::MSG_TRUNC) {
-            if !address.is_null() && !address_length.is_null() {
-                // SAFETY: the program's pointer, not null. A stream has no source address.
-                unsafe { *address_length = 0 };
-            }
-            if truncates {
-                return returned(discard(*connection, fd, length, how));
-            }
-            // SAFETY: the program's promise to recvfrom(2).
-            let part = unsafe { target(buffer, length) };
-            return returned(part.and_then(|part| connection.receive(fd, &mut [part], how)));
-        }
+    let wanted = if address.is_null() { std::ptr::null_mut() } else { address_length };
+    // SAFETY: the program's promise to recvfrom(2).
+    if let Some(result) = unsafe { receive_from(fd, buffer, length, flags, wanted) } {
+        return result;
     }
     real!(recvfrom as
         fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t,
@@ -130,10 +148,10 @@ pub(super) unsafe extern "C-unwind" fn recv(
     length: size_t,
     flags: c_int,
 ) -> ssize_t {
-    if find(fd).is_some() {
-        let none = std::ptr::null_mut();
-        // SAFETY: recv is recvfrom without an address.
-        return unsafe { recvfrom(fd, buffer, length, flags, none, none.cast()) };
+    // SAFETY: recv is recvfrom without an address.
+    let ours = unsafe { receive_from(fd, buffer, length, flags, std::ptr::null_mut()) };
+    if let Some(result) = ours {
+        return result;
     }
     real!(recv as fn(c_int, *mut c_void, size_t, c_int) -> ssize_t, (fd, buffer, length, flags),
         else kernel!(SYS_recvfrom, fd, buffer, length, flags, 0, 0))

@@ -30,8 +30,7 @@ impl Connection {
         let wanted: usize = targets.iter().map(|target| target.len()).sum();
         let mut total = 0;
         let mut fd = fd;
-        let generation = self.shared.generation.load(Ordering::Relaxed);
-        let mut is_first = true;
+        let mut generation = 0;
         let mut adaptive_wait = self.adaptive_wait();
         let mut waited = false;
         let watch = Watch::new();
@@ -48,13 +47,15 @@ impl Connection {
             return result;
         }
         loop {
-            if !std::mem::take(&mut is_first) {
+            // As long as nothing was done, the call has just noted itself.
+            if generation != 0 {
                 match calls::number(*self, fd, generation) {
                     Some(now) => fd = now,
                     None if total > 0 => return Ok(total),
                     None => return Err(Errno::BADF),
                 }
             }
+            generation = self.shared.generation.load(Ordering::Relaxed);
             let on_tcp = self.decide(fd, 0) != Phase::Laned;
             match self.try_receive(fd, targets, total, how) {
                 Attempt::Moved(bytes) => {

@@ -32,8 +32,7 @@ impl Connection {
         let wanted: usize = parts.iter().map(|part| part.len()).sum();
         let mut total = 0;
         let mut fd = fd;
-        let generation = self.shared.generation.load(Ordering::Relaxed);
-        let mut is_first = true;
+        let mut generation = 0;
         let mut adaptive_wait = self.adaptive_wait();
         let mut waited = false;
         let watch = Watch::new();
@@ -41,13 +40,15 @@ impl Connection {
         let mut rest: Vec<&[u8]>;
         let mut left: &[&[u8]] = parts;
         loop {
-            if !std::mem::take(&mut is_first) {
+            // As long as nothing was done, the call has just noted itself.
+            if generation != 0 {
                 match calls::number(*self, fd, generation) {
                     Some(now) => fd = now,
                     None if total > 0 => return Ok(total),
                     None => return Err(Errno::BADF),
                 }
             }
+            generation = self.shared.generation.load(Ordering::Relaxed);
             let on_tcp = self.decide(fd, wanted - total) != Phase::Laned;
             match self.try_send(fd, left) {
                 Attempt::Moved(bytes) | Attempt::MovedTheLast(bytes) => {
