@@ -188,7 +188,8 @@ def fill(connection):
 def load(name=None):
     """Loads the file that defines the case; all files when no name is given or found."""
     modules = (
-        "stream connection readiness fairness process programs inherited buffers calls kernel threads"
+        "stream connection readiness fairness process programs inherited buffers calls kernel "
+        "threads"
     )
     for module in modules.split():
         if name:

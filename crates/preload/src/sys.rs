@@ -489,7 +489,7 @@ fn above_limit(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     if soft > SOFT_MAX || maximum.is_some_and(|most| most <= soft) {
         return None;
     }
-    let before = prlimit(None, Resource::Nofile, raised.clone()).ok()?;
+    let before = prlimit(None, Resource::Nofile, raised).ok()?;
     let copy = rustix::io::fcntl_dupfd_cloexec(fd, RawFd::try_from(soft).ok()?);
     let between = prlimit(None, Resource::Nofile, before).ok();
     // Another thread may have set a limit meanwhile.
