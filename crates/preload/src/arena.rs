@@ -7,7 +7,9 @@
 
 use std::cell::UnsafeCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering,
+};
 
 use rustix::fs::{Mode, OFlags};
 use weft_memory::Segment;
@@ -136,7 +138,14 @@ pub struct Local {
     pub partner: AtomicU64,
     /// How often this process had forked when the connection got its lane.
     pub forks: AtomicU32,
+    /// The descriptor by which calls go on whose own one was closed, or 0.
+    pub lent: AtomicI32,
+    /// Sleeps that keep the place from being used again, and [`FREED`].
+    holds: AtomicU32,
 }
+
+/// In [`Local::holds`]: the place has no connection any more.
+const FREED: u32 = 1 << 31;
 
 /// The value of [`Local::round`] for a lane that must not be kept.
 pub const NOT_KEPT: u32 = 0;
@@ -183,6 +192,12 @@ impl Connection {
         if self.shared.side.load(Ordering::Relaxed) == 0 { Side::Accepted } else { Side::Connected }
     }
 
+    /// A number that no other connection has, at this place or another; never 0.
+    pub fn identity(&self) -> u64 {
+        let generation = self.shared.generation.load(Ordering::Relaxed);
+        u64::from(self.place + 1) << 32 | u64::from(generation)
+    }
+
     /// The phase of the connection.
     #[inline]
     pub fn phase(&self) -> Phase {
@@ -193,6 +208,39 @@ impl Connection {
     #[inline]
     pub fn peer(&self) -> Peer {
         self.shared.common.peer()
+    }
+
+    /// Sets what a connection has that begins, except its directions and those that use it.
+    pub fn begins(&self, side: Side, nonblocking: bool, address: u32) {
+        let Self { shared, local, .. } = self;
+        shared.generation.fetch_add(1, Ordering::Relaxed);
+        shared.side.store(u32::from(side == Side::Connected), Ordering::Relaxed);
+        shared.flags.store(if nonblocking { flag::NONBLOCKING } else { 0 }, Ordering::Relaxed);
+        shared.address.store(address, Ordering::Relaxed);
+        shared.over_tcp.reset();
+        shared.token.store(new_token(), Ordering::Relaxed);
+        shared.inode.store(0, Ordering::Relaxed);
+        shared.bringer.store(0, Ordering::Relaxed);
+        local.learned.store(0, Ordering::Relaxed);
+        local.finds_left.store(0, Ordering::Relaxed);
+        local.checked.store(0, Ordering::Relaxed);
+        local.full_since.store(0, Ordering::Relaxed);
+        local.woken_by_bytes.store(false, Ordering::Relaxed);
+        local.kernel_error.store(0, Ordering::Relaxed);
+        local.moved_before.store(0, Ordering::Relaxed);
+        local.round.store(NOT_KEPT, Ordering::Relaxed);
+    }
+
+    /// Keeps the place from being used again as long as the value lives. The caller has noted its
+    /// call.
+    pub fn hold(&self) -> Hold {
+        self.local.holds.fetch_add(1, Ordering::AcqRel);
+        Hold(*self)
+    }
+
+    /// In a forked child: the threads that held the place are the parent's.
+    pub fn forget_holds(&self) {
+        self.local.holds.store(0, Ordering::Relaxed);
     }
 
     /// Counts a child that is about to be forked, or a program that is about to start.
@@ -286,31 +334,18 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     shared.heirs.store(0, Ordering::Relaxed);
     shared.heir.store(0, Ordering::Relaxed);
     drop(free);
-    shared.generation.fetch_add(1, Ordering::Relaxed);
     shared.refs.store(1, Ordering::Relaxed);
-    shared.side.store(u32::from(side == Side::Connected), Ordering::Relaxed);
-    shared.flags.store(if nonblocking { flag::NONBLOCKING } else { 0 }, Ordering::Relaxed);
-    shared.address.store(address, Ordering::Relaxed);
-    shared.over_tcp.reset();
+    connection.local.fds.store(1, Ordering::Relaxed);
+    shared.common.reset();
     shared.unseen_user.store(0, Ordering::Relaxed);
-    shared.token.store(new_token(), Ordering::Relaxed);
     // SAFETY: the place is free, so nobody else uses its cells.
     unsafe { *shared.receive.get() = ReceiveSide::default() };
     // SAFETY: as above.
     unsafe { *shared.send.get() = SendSide::default() };
-    connection.local.fds.store(1, Ordering::Relaxed);
-    shared.common.reset();
-    shared.inode.store(0, Ordering::Relaxed);
-    shared.bringer.store(0, Ordering::Relaxed);
+    connection.begins(side, nonblocking, address);
     connection.local.registered.store(0, Ordering::Relaxed);
-    connection.local.learned.store(0, Ordering::Relaxed);
-    connection.local.finds_left.store(0, Ordering::Relaxed);
-    connection.local.checked.store(0, Ordering::Relaxed);
-    connection.local.full_since.store(0, Ordering::Relaxed);
-    connection.local.woken_by_bytes.store(false, Ordering::Relaxed);
-    connection.local.kernel_error.store(0, Ordering::Relaxed);
-    connection.local.moved_before.store(0, Ordering::Relaxed);
-    connection.local.round.store(NOT_KEPT, Ordering::Relaxed);
+    connection.local.lent.store(0, Ordering::Relaxed);
+    connection.local.holds.store(0, Ordering::Relaxed);
     shared.phase.set(Phase::Fresh);
     Some(connection)
 }
@@ -326,8 +361,25 @@ pub fn keep_token(token: u64) {
     TOKENS.keep(process::pid(), token);
 }
 
-/// Frees the place of a connection without references.
+/// A place that is not used again as long as this lives.
+pub struct Hold(pub Connection);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.0.local.holds.fetch_sub(1, Ordering::AcqRel) == FREED | 1 {
+            free_now(self.0);
+        }
+    }
+}
+
+/// Frees the place of a connection without references, when nobody holds it any more.
 pub fn free(connection: Connection) {
+    if connection.local.holds.fetch_or(FREED, Ordering::AcqRel) == 0 {
+        free_now(connection);
+    }
+}
+
+fn free_now(connection: Connection) {
     connection.shared.phase.set(Phase::Free);
     let places = u32::try_from(PLACES).expect("2^15");
     let current = CURRENT.load(Ordering::Relaxed);
@@ -405,7 +457,8 @@ fn reclaim(base: u32, freed: &mut Vec<u32>) {
     };
     for index in 0..u32::try_from(PLACES).unwrap_or(0) {
         let Some(connection) = at(base + index) else { return };
-        if connection.local.fds.load(Ordering::Relaxed) != 0 {
+        let holds = connection.local.holds.load(Ordering::Relaxed);
+        if connection.local.fds.load(Ordering::Relaxed) != 0 || holds & !FREED != 0 {
             continue;
         }
         let is_free = connection.phase() == Phase::Free;

@@ -1,6 +1,6 @@
 //! Tracked TCP connections and the descriptors that lead to them.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::PollFlags;
@@ -9,6 +9,7 @@ use weft_socket::{Peer, Phase, Side};
 use weft_wire::stats::{CONNECTIONS_FABRIC, TcpReason};
 
 use crate::arena::{self, Connection, flag};
+use crate::calls::{self, Call};
 use crate::table::{self, Entry};
 use crate::{control, epoll, log, process, stats, sys, waits};
 
@@ -48,6 +49,20 @@ impl Connection {
         }
     }
 
+    /// True when the connection has a lane here and keeps it.
+    #[inline]
+    pub fn stays_on_lane(&self) -> bool {
+        self.phase() == Phase::Laned
+            && !self.local.lane.load(Ordering::Relaxed).is_null()
+            && !self.has(flag::GIVING_BACK)
+    }
+
+    /// True when `fd` leads to the connection. What a wait on the kernel's socket told is about
+    /// another file otherwise: poll(2) looks at a number once more when it is woken.
+    pub fn is_behind(&self, fd: RawFd) -> bool {
+        table::get(fd) == Entry::Connection(self.place)
+    }
+
     /// Counts one more descriptor of this process that leads to the connection.
     pub fn retain(&self) {
         self.shared.refs.fetch_add(1, Ordering::AcqRel);
@@ -64,6 +79,13 @@ impl Connection {
             | waits::Wakeup::Nothing
             | waits::Wakeup::Interrupted
             | waits::Wakeup::Cancelled => {}
+        }
+    }
+
+    /// As [`Connection::note_poll`], after a sleep of a call that came by `fd`.
+    pub fn note_poll_of(&self, fd: RawFd, seen: PollFlags) {
+        if self.is_behind(fd) {
+            self.note_poll(seen);
         }
     }
 
@@ -106,6 +128,11 @@ pub fn tells_unread(fd: RawFd) -> bool {
     sys::tcp_option(fd, libc::TCP_INQ).unwrap_or(false)
 }
 
+/// True for a socket of which only the kernel knows when it is readable.
+pub fn must_stay_on_tcp(fd: RawFd) -> bool {
+    INHERITED.low_water.load(Ordering::Relaxed) && has_low_water(fd)
+}
+
 /// Tracks a new TCP connection behind `fd`. `address` is its place in [`crate::history`], or 0.
 pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
     if !table::covers(fd) {
@@ -113,8 +140,9 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
     }
     match arena::allocate(side, nonblocking, address) {
         Some(connection) => {
-            drop_entry(table::set(fd, Entry::Connection(connection.place)));
-            if INHERITED.low_water.load(Ordering::Relaxed) && has_low_water(fd) {
+            drop_entry(fd, table::set(fd, Entry::Connection(connection.place)));
+            // Set before connect, or by the listener.
+            if must_stay_on_tcp(fd) {
                 connection.decline(TcpReason::RawUse);
             }
             if INHERITED.tells_unread.load(Ordering::Relaxed) && tells_unread(fd) {
@@ -122,7 +150,7 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
             }
         }
         None => {
-            drop_entry(table::set(fd, Entry::None));
+            drop_entry(fd, table::set(fd, Entry::None));
             stats::stays_on_tcp(TcpReason::LimitReached);
         }
     }
@@ -131,22 +159,23 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
 /// The kernel made `fd` just now, so what the table has at this number is gone.
 #[inline]
 pub fn made(fd: RawFd) {
-    if fd >= 0 && table::get(fd) != Entry::None {
-        drop_entry(table::set(fd, Entry::None));
+    if fd >= 0 && table::get(fd) != Entry::None && !process::has_own_files() {
+        drop_entry(fd, table::set(fd, Entry::None));
     }
 }
 
 /// Stops tracking `fd`, which is used without the library from now on.
 pub fn forget(fd: RawFd) {
-    drop_entry(table::set(fd, Entry::None));
+    drop_entry(fd, table::set(fd, Entry::None));
 }
 
 /// Gives up `entry`, whose descriptor was closed unseen or is no longer tracked.
-fn drop_entry(entry: Entry) {
+fn drop_entry(fd: RawFd, entry: Entry) {
     match entry {
         Entry::Connection(_) if process::is_ending() => {}
         Entry::Connection(place) => {
             let Some(connection) = arena::at(place) else { return };
+            calls::forsake(connection, fd);
             let last = connection.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1;
             if connection.local.fds.fetch_sub(1, Ordering::AcqRel) == 1 {
                 epoll::closed(connection);
@@ -158,17 +187,53 @@ fn drop_entry(entry: Entry) {
             }
         }
         Entry::Epoll(number) => epoll::destroyed(number),
-        Entry::None | Entry::Unconnected { .. } | Entry::Listener | Entry::LeftToKernel => {}
+        Entry::None
+        | Entry::Unconnected { .. }
+        | Entry::Listener
+        | Entry::LeftToKernel
+        | Entry::Leaving(_) => {}
+    }
+}
+
+/// A number that is about to be closed. Calls of other threads wait until this is dropped, after
+/// the kernel's call.
+#[must_use]
+pub struct Closing(RawFd);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        table::clear(self.0, Entry::Leaving(sys::task()));
+    }
+}
+
+/// As [`Closing`], for the numbers from the first to the second, inclusive.
+#[must_use]
+pub struct ClosingRange(pub u32, pub u32);
+
+impl Drop for ClosingRange {
+    fn drop(&mut self) {
+        let own = Entry::Leaving(sys::task());
+        for (fd, entry) in table::walk(self.0, self.1) {
+            if entry == own {
+                table::clear(fd, own);
+            }
+        }
     }
 }
 
 /// Called before `fd` is closed. Gives up what it leads to.
-pub fn closing(fd: RawFd) {
+pub fn closing(fd: RawFd) -> Closing {
     match table::get(fd) {
-        Entry::None => {}
+        Entry::None | Entry::Leaving(_) => {}
         Entry::Connection(place) => {
-            table::set(fd, Entry::None);
+            table::set(fd, Entry::Leaving(sys::task()));
             if let Some(connection) = arena::at(place) {
+                if calls::are_lent() {
+                    calls::stops_lending(connection, fd);
+                }
+                if calls::has_others(connection, fd) {
+                    lend(connection, fd);
+                }
                 connection.release(fd);
             }
         }
@@ -183,6 +248,72 @@ pub fn closing(fd: RawFd) {
         Entry::LeftToKernel | Entry::Unconnected { .. } => {
             table::set(fd, Entry::None);
         }
+    }
+    Closing(fd)
+}
+
+/// Calls of other threads use the connection by `fd`, which is about to be closed. Gives them
+/// another number for the same socket.
+#[cold]
+fn lend(connection: Connection, fd: RawFd) {
+    if connection.local.lent.load(Ordering::Acquire) == 0
+        && let Ok(copy) = sys::high_copy(sys::borrow(fd))
+    {
+        let lent = copy.as_raw_fd();
+        if table::covers(lent) {
+            connection.retain();
+            table::set(lent, Entry::Connection(connection.place));
+        }
+        if table::covers(lent) && calls::lend(connection, lent) {
+            std::mem::forget(copy);
+        } else {
+            // Another thread was quicker, which closes another number of the connection.
+            if table::covers(lent) {
+                table::set(lent, Entry::None);
+                connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
+                connection.local.fds.fetch_sub(1, Ordering::AcqRel);
+            }
+            sys::close(copy);
+        }
+    }
+    calls::settle(connection, fd);
+    give_back(connection);
+}
+
+/// Ends the use of the lent number, if no call of other threads needs it. That may be the end of
+/// the connection.
+pub fn give_back(connection: Connection) {
+    if let Some(lent) = calls::take_back(connection) {
+        let _closing = Closing(lent);
+        table::set(lent, Entry::Leaving(sys::task()));
+        connection.release(lent);
+        sys::close_number(lent);
+    }
+}
+
+/// In a forked child: closes what was lent to calls of its parent.
+pub fn forked() {
+    for (fd, entry) in table::walk(0, u32::MAX) {
+        match entry {
+            // The thread that was about to close it is not here.
+            Entry::Leaving(_) => table::clear(fd, entry),
+            Entry::Connection(place) => {
+                if let Some(connection) = arena::at(place) {
+                    connection.forget_holds();
+                }
+            }
+            _ => {}
+        }
+    }
+    for lent in calls::forked() {
+        if let Entry::Connection(place) = table::get(lent)
+            && let Some(connection) = arena::at(place)
+        {
+            connection.local.lent.store(0, Ordering::Relaxed);
+            table::set(lent, Entry::None);
+            connection.release(lent);
+        }
+        sys::close_number(lent);
     }
 }
 
@@ -215,19 +346,44 @@ pub fn copied(old: RawFd, new: RawFd) {
             table::set(old, Entry::None);
             made(new);
         }
-        Entry::None => made(new),
+        Entry::None | Entry::Leaving(_) => made(new),
     }
 }
 
 /// The connection behind `fd`, unless it stays on TCP for good.
-#[inline]
-pub fn find(fd: RawFd) -> Option<Connection> {
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "each call on a connection begins with it")]
+pub fn find(fd: RawFd) -> Option<Call> {
     tracked(fd).filter(|connection| connection.phase() != Phase::Declined)
 }
 
-/// The connection behind `fd`, even if it stays on TCP for good.
+/// The phase of the connection behind `fd`, which may be another one by now. No call is noted.
 #[inline]
-pub fn tracked(fd: RawFd) -> Option<Connection> {
+pub fn phase_of(fd: RawFd) -> Option<Phase> {
     let Entry::Connection(place) = table::get(fd) else { return None };
-    arena::at(place)
+    Some(arena::at(place)?.phase())
+}
+
+/// True when a call on `fd` may be one on a connection. It notes itself later.
+#[inline]
+pub fn may_be_ours(fd: RawFd) -> bool {
+    match table::get(fd) {
+        Entry::Connection(_) => phase_of(fd).is_some_and(|phase| phase != Phase::Declined),
+        Entry::Leaving(_) => true,
+        _ => false,
+    }
+}
+
+/// True when a call on the connection behind `fd` has nothing to decide first; as [`phase_of`].
+#[inline]
+pub fn is_decided(fd: RawFd) -> bool {
+    let Entry::Connection(place) = table::get(fd) else { return true };
+    arena::at(place).is_none_or(|connection| connection.stays_on_lane())
+}
+
+/// The connection behind `fd`, even if it stays on TCP for good.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "as `find`")]
+pub fn tracked(fd: RawFd) -> Option<Call> {
+    calls::enter(fd)
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use weft_channel::{Channel, ConnectError, Packet};
 use weft_memory::CopyMode;
 use weft_wire::control::{Advice, Control, CopyAdvice, End, Partner};
@@ -233,8 +234,13 @@ fn take_packet(state: &mut State, packet: Packet, token: u64) -> Option<Answer> 
             let memory = lane.map(|lane| Memory { lane, partner });
             match memory {
                 Some(memory) if answered == token => Some(Answer::Matched(memory)),
-                Some(memory) if state.answers.len() < ANSWERS_MAX => {
-                    state.answers.push((answered, memory));
+                Some(Memory { lane, partner }) if state.answers.len() < ANSWERS_MAX => {
+                    // The connection may not ask for long, and the program may want the number.
+                    let lane = sys::high(lane);
+                    let takes = sys::is_below_limit(lane.as_raw_fd());
+                    if !takes || state.answers.len() < most_below_limit() {
+                        state.answers.push((answered, Memory { lane, partner }));
+                    }
                     None
                 }
                 None if answered == token && lost => {
@@ -263,6 +269,14 @@ fn take_packet(state: &mut State, packet: Packet, token: u64) -> Option<Answer> 
         }
         _ => None,
     }
+}
+
+/// How many answers may have numbers that the program could get. Connections whose lanes are
+/// dropped stay on TCP.
+fn most_below_limit() -> usize {
+    const SHARE: u64 = 64;
+    let soft = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(soft / SHARE).unwrap_or(ANSWERS_MAX)
 }
 
 /// The other end of the offer `wanted` waits for a lane. Returns the answer for `token`.
@@ -490,10 +504,7 @@ fn warn_once(state: &mut State, what: std::fmt::Arguments<'_>) {
 
 /// Moves the channel to a high number, so that programs find the next free number as expected.
 fn move_to_high_number(channel: Channel) -> Channel {
-    match rustix::io::fcntl_dupfd_cloexec(&channel, sys::high_number()) {
-        Ok(moved) => Channel::new(moved),
-        Err(_) => channel,
-    }
+    Channel::new(sys::high(channel.into_socket()))
 }
 
 fn lost(state: &mut State, errno: Errno) -> TcpReason {

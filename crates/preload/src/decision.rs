@@ -13,12 +13,12 @@ use weft_socket::{Leave, Phase, SendSide, Side, prepare};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_wire::stats::TcpReason;
 
-use crate::arena::{self, Connection, flag};
+use crate::arena::{Connection, flag};
 use crate::control::Wanted;
 use crate::deferral::Held;
 use crate::lane::Lane;
 use crate::table::{self, Entry};
-use crate::{carrier, control, epoll, lanes, log, other_end, process, stats, sys, waits};
+use crate::{calls, carrier, control, epoll, lanes, log, other_end, process, stats, sys, waits};
 
 /// One more than the place of the connection on which this process waits in the kernel, or 0.
 static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
@@ -36,10 +36,7 @@ impl Connection {
     /// [`Phase::Deciding`].
     #[inline]
     pub fn decide(&self, fd: RawFd, pending: usize) -> Phase {
-        let stays_on_lane = self.phase() == Phase::Laned
-            && !self.local.lane.load(Ordering::Relaxed).is_null()
-            && !self.has(flag::GIVING_BACK);
-        if stays_on_lane { Phase::Laned } else { self.decide_otherwise(fd, pending) }
+        if self.stays_on_lane() { Phase::Laned } else { self.decide_otherwise(fd, pending) }
     }
 
     /// [`Connection::decide`] for all other connections, kept out of the calls on a lane.
@@ -699,10 +696,9 @@ pub fn same_host(local: IpAddr, remote: IpAddr) -> bool {
 /// the connection, whose program may not look for long.
 pub fn settled(waiting: carrier::Waiting) {
     let carrier::Waiting { token, place, fd } = waiting;
-    let connection = arena::at(place)
-        .filter(|connection| connection.token() == token)
-        .filter(|_| table::get(fd) == Entry::Connection(place));
-    match connection.map(|connection| (connection, connection.phase())) {
+    let connection =
+        calls::enter(fd).filter(|found| found.place == place && found.token() == token);
+    match connection.as_ref().map(|connection| (connection, connection.phase())) {
         Some((connection, Phase::Pending)) if !connection.is_in_kernel_wait() => {
             connection.decide_slowly(fd, 0);
         }
@@ -720,8 +716,8 @@ pub fn move_answered() {
         return;
     }
     for (fd, entry) in table::walk(0, u32::MAX) {
-        if let Entry::Connection(place) = entry
-            && let Some(connection) = arena::at(place)
+        if let Entry::Connection(_) = entry
+            && let Some(connection) = calls::enter(fd)
             && connection.phase() == Phase::Pending
             && answered.contains(&connection.token())
             && !connection.is_in_kernel_wait()

@@ -9,7 +9,7 @@
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use libc::{c_int, siginfo_t};
 
@@ -17,13 +17,13 @@ use crate::sys::{self, Word};
 
 core::arch::global_asm!(
     ".pushsection .tbss.weft_deferral,\"awT\",@nobits",
-    ".balign 4",
+    ".balign 8",
     ".globl weft_deferral",
     ".hidden weft_deferral",
     ".type weft_deferral, @object",
-    ".size weft_deferral, 12",
+    ".size weft_deferral, 24",
     "weft_deferral:",
-    ".zero 12",
+    ".zero 24",
     ".popsection",
 );
 
@@ -36,6 +36,8 @@ struct Counts {
     deferred: AtomicU32,
     /// How many of these were sent again.
     sent: AtomicU32,
+    /// Where the thread notes its calls ([`crate::calls`]).
+    noted: AtomicPtr<Noted>,
 }
 
 /// How many signals a thread defers at a time. Further ones are handled at once.
@@ -45,6 +47,23 @@ thread_local! {
     /// The deferred signals. A signal's number in the count, modulo the length, is its index.
     static SIGNALS: UnsafeCell<[MaybeUninit<Signal>; DEFERRED_MAX as usize]> =
         const { UnsafeCell::new([const { MaybeUninit::uninit() }; DEFERRED_MAX as usize]) };
+}
+
+/// The calls that a thread makes on connections just now. Other threads read it.
+#[repr(C, align(64))]
+pub struct Noted {
+    /// The outermost call, and one that it makes, or a handler that interrupted it.
+    pub calls: [AtomicU64; 2],
+    /// The number of the thread, or 0 for a place that is free.
+    pub task: AtomicU32,
+}
+
+impl Noted {
+    /// A place that is free.
+    pub const fn new() -> Self {
+        let calls = [const { AtomicU64::new(0) }; 2];
+        Self { calls, task: AtomicU32::new(0) }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -69,6 +88,12 @@ fn counts() -> &'static Counts {
     }
     // SAFETY: the memory was zeroed and belongs to this thread; the reference stays in this thread.
     unsafe { &*place }
+}
+
+/// The place where the calling thread notes its calls; null as long as it has none.
+#[inline]
+pub fn noted() -> &'static AtomicPtr<Noted> {
+    &counts().noted
 }
 
 /// Says that the calling thread holds a lock, or is about to take one. Handlers are deferred until

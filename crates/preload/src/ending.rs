@@ -8,7 +8,7 @@ use weft_wire::stats::{BYTES_TCP_RECEIVED, BYTES_TCP_SENT, TcpReason};
 
 use crate::arena::{self, Connection, flag};
 use crate::table::{self, Entry};
-use crate::{bells, control, epoll, process, rescue, reserve, stats, sys};
+use crate::{bells, calls, control, epoll, process, rescue, reserve, stats, sys};
 
 impl Connection {
     /// Gives up descriptor `fd`, which is still open and about to be closed.
@@ -28,7 +28,7 @@ impl Connection {
         if last {
             self.end(fd);
         } else {
-            epoll::closing(fd, *self);
+            epoll::closing(fd, *self, self.another_number(fd));
         }
         if last_here {
             epoll::closed(*self);
@@ -42,6 +42,21 @@ impl Connection {
         if last {
             arena::free(*self);
         }
+    }
+
+    /// Another number of the program that leads to the connection.
+    fn another_number(&self, fd: RawFd) -> Option<RawFd> {
+        let lent = self.local.lent.load(Ordering::Relaxed);
+        let leads = |entry| entry == Entry::Connection(self.place);
+        let is_other = |number: RawFd| number != fd && number != lent;
+        // Only sets of this process ask, and most connections are in none with two numbers.
+        (self.is_registered() && self.local.fds.load(Ordering::Relaxed) > 0)
+            .then(|| {
+                table::walk(0, u32::MAX)
+                    .find(|(number, entry)| leads(*entry) && is_other(*number))
+                    .map(|(number, _)| number)
+            })
+            .flatten()
     }
 
     /// Takes the connection back to TCP if this process brought it to its lane while others held
@@ -69,6 +84,11 @@ impl Connection {
     /// Tells the peer and the daemon, and counts the connection. Its last descriptor is about to be
     /// closed.
     fn end(&self, fd: RawFd) {
+        self.end_as(fd, close_is_abort(fd));
+    }
+
+    /// As [`Connection::end`]. With `aborts` the peer is reset.
+    pub fn end_as(&self, fd: RawFd, aborts: bool) {
         self.record_use();
         if process::settings().between_hosts {
             // The connection moves before the end of the process is told, or not at all: bytes that
@@ -94,7 +114,7 @@ impl Connection {
                 if process::is_ending() {
                     self.announce_end(fd);
                 } else {
-                    self.say_goodbye(fd);
+                    self.say_goodbye(fd, aborts);
                     if !self.is_on_kept_lane() {
                         control::withdraw(self.token());
                     }
@@ -148,7 +168,7 @@ impl Connection {
     }
 
     /// Ends the connection on its lane, as close does on TCP.
-    fn say_goodbye(&self, fd: RawFd) {
+    fn say_goodbye(&self, fd: RawFd, aborts: bool) {
         // The process that now holds the peer's socket may read TCP alone.
         self.follow_now(fd);
         if let Some(mut receiving) = self.receiving_on_lane(fd) {
@@ -156,11 +176,11 @@ impl Connection {
             receiving.look_for_record();
         }
         let broken = self.receiving().is_some_and(|receiving| receiving.state.is_broken());
-        let aborts = broken || self.has_unread(fd) || close_is_abort(fd);
-        let how = if aborts { closed::RESET } else { closed::ORDERLY };
+        let resets = broken || self.has_unread(fd) || aborts;
+        let how = if resets { closed::RESET } else { closed::ORDERLY };
         let taken = self.taken();
         let on_lane = self.sending_on_lane(fd).is_some_and(|mut sending| sending.close(how, taken));
-        if !close_is_abort(fd) {
+        if !aborts {
             self.drain_before_close(fd, on_lane);
         }
     }
@@ -241,11 +261,10 @@ pub fn wake_others(place: u32) {
 /// lane ended: wakes all that sleep for it.
 pub fn wake(place: u32, fd: RawFd) {
     bells::ring(place);
-    let Some(connection) = arena::at(place) else { return };
-    epoll::rung(connection);
-    if table::get(fd) != Entry::Connection(place) {
-        return;
+    if let Some(connection) = arena::at(place) {
+        epoll::rung(connection);
     }
+    let Some(connection) = calls::enter(fd).filter(|found| found.place == place) else { return };
     let may_be_gone = connection.receiving_on_lane(fd).is_some_and(|mut receiving| {
         receiving.look_for_record();
         !receiving.state.stays_on_tcp() && sys::has_ended(fd)
@@ -268,12 +287,12 @@ pub fn wake(place: u32, fd: RawFd) {
 /// when all is out.
 pub fn go_on() {
     for (fd, place) in rescue::take() {
-        let Some(connection) = arena::at(place) else { continue };
-        if table::get(fd) == Entry::Connection(place)
-            && connection.sending_on_lane(fd).is_none_or(|mut sending| sending.push())
-        {
+        let Some(connection) = calls::enter(fd).filter(|found| found.place == place) else {
+            continue;
+        };
+        if connection.sending_on_lane(fd).is_none_or(|mut sending| sending.push()) {
             bells::ring(place);
-            epoll::rung(connection);
+            epoll::rung(*connection);
         }
     }
 }

@@ -14,7 +14,7 @@ use weft_socket::Phase;
 use crate::arena::{self, Connection, flag};
 use crate::guard::{ForkLock, LocalLock};
 use crate::table::{self, Entry};
-use crate::{control, epoll, log, process, sys};
+use crate::{calls, control, epoll, log, process, sys};
 
 /// How many lanes this process has mapped.
 static LANES: AtomicU32 = AtomicU32::new(0);
@@ -77,8 +77,8 @@ pub fn has_free_lane() -> bool {
     finish(now);
     let mut wanted = LANES.load(Ordering::Relaxed).saturating_sub(most - most / 8).max(1);
     for (fd, entry) in table::walk(0, u32::MAX) {
-        let Entry::Connection(place) = entry else { continue };
-        let Some(connection) = arena::at(place) else { continue };
+        let Entry::Connection(_) = entry else { continue };
+        let Some(connection) = calls::enter(fd) else { continue };
         if wanted > 0 && connection.is_idle() && connection.leave_idle_lane(fd) {
             wanted -= 1;
         }
@@ -118,8 +118,8 @@ fn finish(now: u64) {
     };
     let mut left = leaving;
     left.retain(|leaver| {
-        let is_it = table::get(leaver.fd) == Entry::Connection(leaver.place);
-        let Some(connection) = arena::at(leaver.place).filter(|_| is_it) else { return false };
+        let found = calls::enter(leaver.fd).filter(|found| found.place == leaver.place);
+        let Some(connection) = found else { return false };
         connection.shared.generation.load(Ordering::Relaxed) == leaver.generation
             && connection.has(flag::GIVING_BACK)
             && !connection.gives_back(leaver.fd)
@@ -171,6 +171,11 @@ pub fn leave_far() {
         connection.is_on_far_lane()
     };
     return_all(|| connections().filter(decided));
+}
+
+/// Takes all connections back to TCP for good, as far as their peers follow.
+pub fn leave_all() {
+    return_all(connections);
 }
 
 /// Takes connections back to TCP for good, as far as their peers follow: asks all peers first, so

@@ -13,7 +13,7 @@
 //! | `handover`, `stdio`, `sandbox` | what survives exec; standard streams; filtered processes |
 //! | `poll`, `transfer` | waiting for several connections; reading and writing, blocking or not |
 //! | `counts` | bytes of lanes in the kernel's counts |
-//! | `connection`, `ending` | which descriptors lead to a connection, and how it ends |
+//! | `connection`, `ending`, `renewal` | which descriptors lead to a connection; how it ends |
 //! | `decision`, `reserve` | when a connection gets a lane; lanes kept for the next one |
 //! | `route` | directions that go back to TCP |
 //! | `direction` | the two directions of a connection, each behind its lock |
@@ -23,6 +23,7 @@
 //! | `wakeups`, `settling`, `readiness` | arming, sleeping, and what a connection is ready for |
 //! | `control`, `other_end` | the channel to the node daemon; the user at the other end |
 //! | `shadow`, `waits` | the kernel's connection, and a thread's waits on it |
+//! | `calls` | the calls that threads make just now, which connections outlive |
 //! | `arena`, `table`, `history` | connections, descriptor numbers, earlier connections |
 //! | `lane`, `carrier`, `bells` | lanes of either kind; the endpoint and its thread; its sleepers |
 //! | `own`, `provider_files` | descriptors of these and of libfabric, which stay open |
@@ -39,6 +40,7 @@
 
 mod arena;
 mod bells;
+mod calls;
 mod cancel;
 mod carrier;
 mod characters;
@@ -65,6 +67,7 @@ mod process;
 mod provider_files;
 mod readiness;
 mod real;
+mod renewal;
 mod rescue;
 mod reserve;
 mod route;

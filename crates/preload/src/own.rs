@@ -7,7 +7,7 @@
 use std::os::fd::RawFd;
 
 use crate::provider_files::{self, Still};
-use crate::{bells, carrier, deferral, process, sys};
+use crate::{bells, calls, carrier, deferral, process, sys};
 
 /// How long [`vacate`] waits, in nanoseconds.
 const VACATED_WITHIN_NS: u64 = 2_000_000_000;
@@ -32,7 +32,7 @@ pub fn close(fd: RawFd) -> Close {
 
 #[inline]
 fn is_there() -> bool {
-    carrier::is_there() || bells::are_there() || provider_files::are_there()
+    carrier::is_there() || bells::are_there() || provider_files::are_there() || calls::are_lent()
 }
 
 #[cold]
@@ -42,7 +42,7 @@ fn close_one(fd: RawFd) -> Close {
     if deferral::is_held() || !process::is_itself() {
         return Close::Goes;
     }
-    if holds(fd) {
+    if holds(fd) || calls::lent().contains(&fd) {
         return Close::Stays;
     }
     let still = provider_files::still();
@@ -74,6 +74,7 @@ pub fn kept_between(first: u32, last: u32) -> Vec<RawFd> {
                 kept.push(own);
             }
         });
+        kept.extend(calls::lent().iter().filter(|fd| (first..=last).contains(&fd.unsigned_abs())));
     }
     kept.sort_unstable();
     kept.dedup();

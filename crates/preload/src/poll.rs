@@ -12,8 +12,9 @@ use weft_fabric::WaitFor;
 use weft_socket::{Peer, Phase, StaleWakeups};
 use weft_sync::{AdaptiveWait, Learned, Step};
 
-use crate::arena::Connection;
+use crate::arena::{Connection, Hold};
 use crate::bells::Bell;
+use crate::calls::Call;
 use crate::carrier::Asleep;
 use crate::settling::Settling;
 use crate::signals::Watch;
@@ -43,7 +44,7 @@ pub fn concerns(fds: &[pollfd]) -> bool {
     let mut any = false;
     for entry in fds {
         match table::get(entry.fd) {
-            Entry::Connection(_) => any |= connection::find(entry.fd).is_some(),
+            Entry::Connection(_) | Entry::Leaving(_) => any |= connection::may_be_ours(entry.fd),
             Entry::Epoll(_) => epoll::watched(entry.fd, None),
             Entry::None | Entry::Unconnected { .. } | Entry::Listener | Entry::LeftToKernel => {}
         }
@@ -54,13 +55,13 @@ pub fn concerns(fds: &[pollfd]) -> bool {
 /// `poll` of a list with connections.
 pub fn wait(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_int {
     lanes::look_after();
-    for entry in fds.iter() {
+    for entry in fds.iter().filter(|entry| !connection::is_decided(entry.fd)) {
         if let Some(connection) = connection::find(entry.fd) {
             connection.decide(entry.fd, 0);
         }
     }
     // When all connections are on TCP, the kernel waits, as without weft.
-    let on_fabric = fds.iter().any(|entry| laned(entry.fd).is_some());
+    let on_fabric = fds.iter().any(|entry| is_laned(entry.fd));
     let mut known = None;
     let settings = process::settings();
     let mut adaptive_wait = AdaptiveWait::new(settings.spins, settings.yields).with(LEARNED.get());
@@ -132,7 +133,11 @@ fn found_awake(mut adaptive_wait: AdaptiveWait, count: c_int) -> c_int {
     count
 }
 
-fn laned(fd: RawFd) -> Option<Connection> {
+fn is_laned(fd: RawFd) -> bool {
+    connection::phase_of(fd) == Some(Phase::Laned)
+}
+
+fn laned(fd: RawFd) -> Option<Call> {
     let connection = connection::find(fd)?;
     (connection.phase() == Phase::Laned).then_some(connection)
 }
@@ -180,7 +185,7 @@ fn look(fds: &mut [pollfd]) -> (c_int, bool) {
     for entry in fds.iter_mut() {
         entry.revents = 0;
         if let Some(connection) = laned(entry.fd) {
-            let (ready, kernel) = compute(entry, connection);
+            let (ready, kernel) = compute(entry, *connection);
             entry.revents = ready;
             found += c_int::from(ready != 0);
             unsure |= kernel & !POLLPRI != 0;
@@ -195,7 +200,7 @@ const MAY_MOVE: c_short = libc::POLLNVAL;
 const IS_LANED: c_short = libc::POLLRDBAND;
 
 fn has_others(fds: &[pollfd]) -> bool {
-    fds.iter().any(|entry| entry.fd >= 0 && laned(entry.fd).is_none())
+    fds.iter().any(|entry| entry.fd >= 0 && !is_laned(entry.fd))
 }
 
 /// Asks the kernel about everything that lanes do not answer, and merges both answers.
@@ -226,15 +231,24 @@ fn ask_kernel_and_bell(
         *copy = pollfd { fd, events: POLLIN, revents: 0 };
     }
     let limit = bell.map_or(limit, |(_, asleep)| asleep.bounds(limit));
+    // What the kernel tells is of these connections, and not of others that get their numbers.
+    let mut few_known = [0; 32];
+    let mut many_known = Vec::new();
+    let known: &mut [u64] = if fds.len() <= few_known.len() {
+        &mut few_known[..fds.len()]
+    } else {
+        many_known.resize(fds.len(), 0);
+        &mut many_known
+    };
     let (found, _) = look(fds);
-    for (copy, entry) in copies.iter_mut().zip(fds.iter_mut()) {
+    for ((copy, entry), known) in copies.iter_mut().zip(fds.iter_mut()).zip(known.iter_mut()) {
         *copy = *entry;
         copy.revents = 0;
-        if connection::find(entry.fd).is_some() {
-            entry.revents = MAY_MOVE;
-        }
-        if let Some(connection) = laned(entry.fd) {
-            copy.events = compute(entry, connection).1;
+        let Some(connection) = connection::find(entry.fd) else { continue };
+        *known = connection.identity();
+        entry.revents = MAY_MOVE;
+        if connection.phase() == Phase::Laned {
+            copy.events = compute(entry, *connection).1;
             // Recorded for the merge: what is asked in addition below is about wakeups.
             entry.revents = copy.events | MAY_MOVE | IS_LANED;
             // A wakeup ends a sleep as a readable byte. Without a sleep, wakeups that were not
@@ -259,7 +273,13 @@ fn ask_kernel_and_bell(
         return if found > 0 { found } else { result };
     }
     let mut count = 0;
-    for (copy, entry) in copies.iter_mut().zip(fds.iter_mut()) {
+    for ((copy, entry), known) in copies.iter_mut().zip(fds.iter_mut()).zip(known.iter()) {
+        let is_other = || connection::find(entry.fd).map_or(0, |now| now.identity()) != *known;
+        if copy.revents != 0 && is_other() {
+            // The number was closed meanwhile. The next look is at what it leads to now.
+            count += c_int::from(tells_of_number(entry, copy, kernel));
+            continue;
+        }
         if copy.revents & READS != 0
             && entry.revents & IS_LANED == 0
             && let Some(connection) = connection::find(entry.fd)
@@ -271,9 +291,9 @@ fn ask_kernel_and_bell(
                 if entry.revents & IS_LANED == 0 {
                     // The connection came to its lane meanwhile. The kernel's answer counts for
                     // directions on TCP.
-                    entry.revents = compute(entry, connection).1;
+                    entry.revents = compute(entry, *connection).1;
                 }
-                merge(entry, *copy, connection);
+                merge(entry, *copy, *connection);
             }
             // The connection left the fabric meanwhile. The kernel may have seen wakeups, so it is
             // asked again.
@@ -290,6 +310,19 @@ fn ask_kernel_and_bell(
         count += c_int::from(entry.revents != 0);
     }
     count
+}
+
+/// Asks the kernel about a number that leads to another file than at the beginning of a wait. True
+/// when there is something to tell: of a connection on the fabric, the next look tells.
+#[cold]
+fn tells_of_number(entry: &mut pollfd, copy: &mut pollfd, kernel: &mut KernelWait<'_>) -> bool {
+    entry.revents = 0;
+    if connection::find(entry.fd).is_none() {
+        *copy = *entry;
+        kernel(std::slice::from_mut(copy), Some(0));
+        entry.revents = copy.revents;
+    }
+    entry.revents != 0
 }
 
 fn merge(entry: &mut pollfd, copy: pollfd, connection: Connection) {
@@ -317,7 +350,7 @@ struct Armed {
 }
 
 struct ArmedOne {
-    connection: Connection,
+    connection: Hold,
     fd: RawFd,
     writes: bool,
     stale: StaleWakeups,
@@ -337,13 +370,18 @@ impl Armed {
             let writes = entry.events & WRITES != 0;
             connection.shared.common.begin_sleep(WaitFor::Data);
             let mut stale = connection.arm(entry.fd, WaitFor::Data);
-            settling.add(connection, WaitFor::Data);
+            settling.add(*connection, WaitFor::Data);
             if writes {
                 connection.shared.common.begin_sleep(WaitFor::Room);
                 stale = connection.arm(entry.fd, WaitFor::Room);
-                settling.add(connection, WaitFor::Room);
+                settling.add(*connection, WaitFor::Room);
             }
-            connections.push(ArmedOne { connection, fd: entry.fd, writes, stale });
+            connections.push(ArmedOne {
+                connection: connection.hold(),
+                fd: entry.fd,
+                writes,
+                stale,
+            });
         }
         settling.settle();
         Self { connections, bell }
@@ -351,7 +389,7 @@ impl Armed {
 
     /// The calling thread falls asleep. `None` if it must look once more.
     fn falls_asleep(&self) -> Option<Asleep> {
-        if self.connections.iter().any(|armed| armed.connection.is_on_far_lane()) {
+        if self.connections.iter().any(|armed| armed.connection.0.is_on_far_lane()) {
             carrier::falls_asleep(None)
         } else {
             Some(Asleep::of_no_endpoint())
@@ -361,7 +399,7 @@ impl Armed {
     /// True when the kernel told an end that the lane of a connection has yet to tell: the sleep
     /// must be cut into slices.
     fn is_unsure(&self) -> bool {
-        let told = |armed: &ArmedOne| armed.connection.peer() != Peer::Alive;
+        let told = |armed: &ArmedOne| armed.connection.0.peer() != Peer::Alive;
         self.bell.is_some() && self.connections.iter().any(told)
     }
 
@@ -375,7 +413,10 @@ impl Armed {
     fn drain(&self) -> bool {
         let mut nothing = true;
         for armed in &self.connections {
-            nothing &= armed.connection.drain(armed.fd, armed.stale);
+            let place = armed.connection.0.place;
+            // Looked up once more, since the number may have been closed.
+            nothing &= connection::find(armed.fd)
+                .is_some_and(|found| found.place == place && found.drain(armed.fd, armed.stale));
         }
         nothing
     }
@@ -383,7 +424,7 @@ impl Armed {
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        for ArmedOne { connection, fd, writes, .. } in &self.connections {
+        for ArmedOne { connection: Hold(connection), fd, writes, .. } in &self.connections {
             connection.shared.common.end_sleep(WaitFor::Data);
             connection.stop_waiting(*fd, WaitFor::Data);
             if *writes {

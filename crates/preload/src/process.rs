@@ -18,6 +18,10 @@ static PAGE: Page = Page { pid: AtomicU32::new(0), _rest: [0; PAGE_BYTES - 4] };
 const PAGE_BYTES: usize = 4096;
 static READY: AtomicBool = AtomicBool::new(false);
 static ENDING: AtomicBool = AtomicBool::new(false);
+/// Threads whose descriptors are their own, so that the table does not speak of them. With more of
+/// them than places the last one takes the place of another.
+static APART: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+static IS_ANY_APART: AtomicBool = AtomicBool::new(false);
 /// The C library's `__libc_single_threaded`, which exists since 2.32.
 static SINGLE_THREADED: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -119,6 +123,10 @@ pub fn is_ending() -> bool {
 /// vfork, which shares the memory of its parent and must not change it, and in a child by clone(2),
 /// for which no references were counted.
 pub fn is_itself() -> bool {
+    is_loaded_here() && !has_own_files()
+}
+
+fn is_loaded_here() -> bool {
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     pid == LOADED.load(Ordering::Relaxed)
 }
@@ -130,10 +138,40 @@ pub fn is_cloned() -> bool {
     pid() != LOADED.load(Ordering::Relaxed)
 }
 
-/// True once the library is initialized and enabled.
+/// True once the library is initialized and enabled, except in threads that have descriptors of
+/// their own.
 #[inline]
 pub fn ready() -> bool {
-    READY.load(Ordering::Acquire)
+    READY.load(Ordering::Acquire) && !has_own_files()
+}
+
+/// True in a thread that shares no descriptors with the others, by unshare(2) or clone(2).
+#[inline]
+pub fn has_own_files() -> bool {
+    IS_ANY_APART.load(Ordering::Relaxed) && is_apart()
+}
+
+#[cold]
+fn is_apart() -> bool {
+    let own = thread();
+    APART.iter().any(|thread| thread.load(Ordering::Relaxed) == own)
+}
+
+fn thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// The calling thread has descriptors of its own from here on.
+pub fn begin_own_files() {
+    let alive = |thread: u32| {
+        let pid = i32::try_from(thread).ok().and_then(rustix::process::Pid::from_raw);
+        pid.is_some_and(|pid| {
+            rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
+        })
+    };
+    let free = APART.iter().position(|thread| !alive(thread.load(Ordering::Relaxed)));
+    APART[free.unwrap_or(0)].store(thread(), Ordering::Relaxed);
+    IS_ANY_APART.store(true, Ordering::SeqCst);
 }
 
 /// The settings in force.
@@ -208,7 +246,8 @@ pub fn set_ready() {
 /// The process ends. True for the one thread that ends its connections: the only thread, or the
 /// first of several.
 pub fn begin_exit() -> bool {
-    ready() && is_itself() && (is_alone() || !ENDING.swap(true, Ordering::SeqCst))
+    let is_here = READY.load(Ordering::Acquire) && is_loaded_here();
+    is_here && (is_alone() || !ENDING.swap(true, Ordering::SeqCst))
 }
 
 /// Asks the kernel for the id of this process, which is new after a fork.

@@ -83,7 +83,7 @@ declare! {
     fdopen fileno fileno_unlocked freopen freopen64 vdprintf __vdprintf_chk prctl
     poll ppoll select pselect epoll_create epoll_create1 epoll_ctl
     epoll_wait epoll_pwait epoll_pwait2
-    pthread_cancel
+    pthread_cancel unshare
     open open64 openat openat64 creat pipe pipe2 socket socketpair eventfd
     _exit _Exit execve execvpe fexecve execveat fork _Fork clone syscall
     posix_spawn posix_spawnp posix_spawn_file_actions_init posix_spawn_file_actions_destroy

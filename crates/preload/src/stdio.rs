@@ -219,7 +219,7 @@ pub unsafe fn reopen(
         Some(mode) => unsafe { open_file(fd, path, mode.flags) },
         None => Err(Errno::INVAL),
     };
-    closing(fd);
+    let _closing = closing(fd);
     match (opened, mode) {
         (Ok(new), Some(mode)) => {
             let mut flags = mode.flags & libc::O_CLOEXEC;
@@ -340,7 +340,7 @@ extern "C-unwind" fn close(cookie: *mut c_void) -> c_int {
     {
         replaced.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
-    closing(fd);
+    let _closing = closing(fd);
     // SAFETY: the descriptor belongs to the stream; the call takes a number.
     let result = unsafe { sys::raw(libc::SYS_close, [cookie.addr() & !STANDARD, 0, 0, 0, 0, 0]) };
     c_int::try_from(sys::c_result(result)).unwrap_or(-1)

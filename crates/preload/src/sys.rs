@@ -1,13 +1,15 @@
 //! System calls that this library makes itself. None goes through a symbol that is hooked.
 
 use std::cell::Cell;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use libc::c_int;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::RecvFlags;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
 use crate::process;
 
@@ -181,6 +183,45 @@ pub fn signal_task(task: u32, signal: c_int) {
     let process = rustix::process::getpid().as_raw_nonzero().get();
     // SAFETY: the call takes three numbers; it returns an error when the thread is gone.
     unsafe { raw(libc::SYS_tgkill, [process.word(), task.word(), signal.word(), 0, 0, 0]) };
+}
+
+/// True when a thread of this process sleeps in a call of the kernel on the file of `fd`: a new file
+/// of that number does not concern it. False when that is not known.
+pub fn sleeps_for(task: u32, fd: RawFd) -> bool {
+    use std::io::Write;
+    // No memory is taken: a handler may close a descriptor.
+    let mut path = [0u8; 48];
+    let _ = write!(&mut path[..47], "/proc/self/task/{task}/syscall");
+    let Ok(path) = CStr::from_bytes_until_nul(&path) else { return false };
+    let Ok(file) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
+        return false;
+    };
+    let mut text = [0; 64];
+    let length = rustix::io::read(&file, &mut text).unwrap_or(0);
+    close(file);
+    // Either "running", or the number of the call and its arguments.
+    let text = std::str::from_utf8(&text[..length]).unwrap_or("");
+    let mut words = text.split_ascii_whitespace();
+    let call = words.next().and_then(|call| call.parse::<libc::c_long>().ok());
+    let first = words.next().and_then(|word| word.strip_prefix("0x"));
+    let first = first.and_then(|word| u64::from_str_radix(word, 16).ok());
+    match call {
+        // Looks at the number once more when it is woken.
+        Some(libc::SYS_poll | libc::SYS_ppoll) => true,
+        Some(libc::SYS_recvfrom | libc::SYS_recvmsg) => first == Some(u64::from(fd.unsigned_abs())),
+        _ => false,
+    }
+}
+
+/// Closes a descriptor of the library.
+pub fn close(fd: OwnedFd) {
+    close_number(fd.into_raw_fd());
+}
+
+/// Closes a number that leads to a descriptor of the library.
+pub fn close_number(fd: RawFd) {
+    // SAFETY: the call takes a number, which nothing else uses.
+    unsafe { raw(libc::SYS_close, [fd.word(), 0, 0, 0, 0, 0]) };
 }
 
 /// The kernel's `struct sigaction`.
@@ -446,10 +487,38 @@ pub fn high_number() -> RawFd {
 
 /// Moves a descriptor to a high number, away from those that programs use.
 pub fn high(fd: OwnedFd) -> OwnedFd {
-    match rustix::io::fcntl_dupfd_cloexec(&fd, high_number()) {
-        Ok(moved) => moved,
-        Err(_) => fd,
+    high_copy(fd.as_fd()).unwrap_or(fd)
+}
+
+/// A copy of a descriptor with a high number: where the hard limit allows that, one that the soft
+/// limit does not leave to the program, which may count on all below.
+pub fn high_copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    above_limit(fd).map_or_else(|| rustix::io::fcntl_dupfd_cloexec(fd, high_number()), Ok)
+}
+
+/// A copy at a number that is not below the soft limit, which is raised for the moment.
+fn above_limit(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
+    /// The kernel's table of descriptors grows to the highest number.
+    const SOFT_MAX: u64 = 1 << 16;
+    let Rlimit { current: Some(soft), maximum } = getrlimit(Resource::Nofile) else { return None };
+    let raised = Rlimit { current: maximum, maximum };
+    if soft > SOFT_MAX || maximum.is_some_and(|most| most <= soft) {
+        return None;
     }
+    let before = prlimit(None, Resource::Nofile, raised).ok()?;
+    let copy = rustix::io::fcntl_dupfd_cloexec(fd, RawFd::try_from(soft).ok()?);
+    let between = prlimit(None, Resource::Nofile, before).ok();
+    // Another thread may have set a limit meanwhile.
+    if let Some(other) = between.filter(|other| *other != raised) {
+        let _ = prlimit(None, Resource::Nofile, other);
+    }
+    copy.ok()
+}
+
+/// True if the program could get this number itself.
+pub fn is_below_limit(fd: RawFd) -> bool {
+    let soft = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    u64::from(fd.unsigned_abs()) < soft
 }
 
 /// True if `fd` is open.
@@ -459,7 +528,7 @@ pub fn is_open(fd: RawFd) -> bool {
 
 /// A copy of `fd` that exec keeps.
 pub fn inheritable(fd: &OwnedFd) -> Option<OwnedFd> {
-    let copy = rustix::io::fcntl_dupfd_cloexec(fd, high_number()).ok()?;
+    let copy = high_copy(fd.as_fd()).ok()?;
     rustix::io::fcntl_setfd(&copy, FdFlags::empty()).ok()?;
     Some(copy)
 }

@@ -31,6 +31,9 @@ pub enum Entry {
     /// A socket that is left to the kernel: it listens and is not TCP, or has options that only the
     /// kernel serves.
     LeftToKernel,
+    /// A connection that this thread is about to close, or to replace by another file. Others wait
+    /// until the kernel has done that: what they would read until then may be wakeups.
+    Leaving(u32),
 }
 
 const KIND_SHIFT: u32 = 29;
@@ -44,6 +47,7 @@ impl Entry {
             Self::Epoll(number) => 2 << KIND_SHIFT | number,
             Self::Listener => 3 << KIND_SHIFT,
             Self::LeftToKernel => 4 << KIND_SHIFT,
+            Self::Leaving(task) => 6 << KIND_SHIFT | task & VALUE_MASK,
             Self::Unconnected { nonblocking } => 5 << KIND_SHIFT | u32::from(nonblocking),
         }
     }
@@ -55,6 +59,7 @@ impl Entry {
             3 => Self::Listener,
             4 => Self::LeftToKernel,
             5 => Self::Unconnected { nonblocking: value & VALUE_MASK != 0 },
+            6 => Self::Leaving(value & VALUE_MASK),
             _ => Self::None,
         }
     }
@@ -89,6 +94,29 @@ pub fn init() -> bool {
     true
 }
 
+/// The connection at `fd`, with the place that says so; an error says what is there else.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "each call on a connection begins with it")]
+pub fn connection(fd: RawFd) -> Result<(u32, &'static AtomicU32, u32), Entry> {
+    let Some(slot) = slot(fd) else { return Err(Entry::None) };
+    let word = slot.load(Ordering::Acquire);
+    if word >> KIND_SHIFT == 1 {
+        Ok((word & VALUE_MASK, slot, word))
+    } else {
+        Err(Entry::decode(word))
+    }
+}
+
+/// The place in an entry of a connection, as [`connection`] returned it; `None` for 0.
+pub fn place_of(word: u32) -> Option<u32> {
+    (word != 0).then_some(word & VALUE_MASK)
+}
+
+/// The entry of the connection at `place`.
+pub fn word_of(place: u32) -> u32 {
+    Entry::Connection(place).encode()
+}
+
 #[inline]
 fn slot(fd: RawFd) -> Option<&'static AtomicU32> {
     let index = u32::try_from(fd).ok()?;
@@ -113,6 +141,14 @@ pub fn set(fd: RawFd, entry: Entry) -> Entry {
         HIGHEST.fetch_max(fd.unsigned_abs() + 1, Ordering::Relaxed);
     }
     Entry::decode(slot.swap(entry.encode(), Ordering::AcqRel))
+}
+
+/// Sets the entry of `fd` to [`Entry::None`] if it is `entry`.
+pub fn clear(fd: RawFd, entry: Entry) {
+    if let Some(slot) = slot(fd) {
+        let (from, to) = (entry.encode(), Entry::None.encode());
+        let _ = slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
 /// True when the table has an entry for `fd`. Other descriptors are never tracked.

@@ -92,6 +92,11 @@ impl Common {
     pub fn reset(&self) {
         self.data_sleepers.store(0, Ordering::Relaxed);
         self.room_sleepers.store(0, Ordering::Relaxed);
+        self.renew();
+    }
+
+    /// Resets it for another connection of the same socket, at which threads may still sleep.
+    pub fn renew(&self) {
         self.peer.store(0, Ordering::Relaxed);
         self.drained.store(0, Ordering::Relaxed);
         self.stale.store(0, Ordering::Relaxed);

@@ -294,10 +294,11 @@ pub fn forget(connection: Connection) {
     }
 }
 
-/// Descriptor `fd` is about to be closed while others lead to the connection. A registration that
-/// the program removed must leave the kernel's set: it would be found there if the connection got
-/// this number once more.
-pub fn closing(fd: RawFd, connection: Connection) {
+/// Descriptor `fd` is about to be closed while others lead to the connection. Its registrations go
+/// on by `other` of these, as the kernel's do by the file. Without it they end: the others are of
+/// the library. A registration that the program removed must leave the kernel's set: it would be
+/// found there if the connection got this number once more.
+pub fn closing(fd: RawFd, connection: Connection, other: Option<RawFd>) {
     if connection.local.registered.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -308,9 +309,21 @@ pub fn closing(fd: RawFd, connection: Connection) {
             continue;
         }
         let Some(index) = set.by_fd.get(&fd).copied() else { continue };
-        if set.get(index).is_some_and(|found| found.dormant && found.place == connection.place) {
-            kernel_ctl(epfd, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
-            set.remove(index);
+        let Some(found) = set.get(index).filter(|found| found.place == connection.place) else {
+            continue;
+        };
+        kernel_ctl(epfd, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
+        let mut event = kernel_event(found, index);
+        let goes_on = other.filter(|other| {
+            !found.dormant && kernel_ctl(epfd, libc::EPOLL_CTL_ADD, *other, &raw mut event) == 0
+        });
+        match goes_on {
+            Some(other) => {
+                found.fd = other;
+                set.by_fd.remove(&fd);
+                set.by_fd.insert(other, index);
+            }
+            None => set.remove(index),
         }
     }
 }

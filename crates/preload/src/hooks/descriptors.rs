@@ -8,20 +8,32 @@ use super::{as_int, kernel};
 use weft_socket::Phase;
 
 use crate::arena::flag;
-use crate::connection::{closing, copied, find};
+use crate::connection::{Closing, ClosingRange, closing, copied, find, tracked};
 use crate::own::Close;
 use crate::real::real;
 use crate::table::{self, Entry};
-use crate::{control, epoll, own, process, provider_files, sys};
+use crate::{calls, control, epoll, lanes, own, process, provider_files, sys};
 use weft_wire::stats::TcpReason;
 
-/// Tracks that `fd` is about to be closed, except in a child of vfork, which shares its memory.
-fn note_closing(fd: c_int) {
-    if table::get(fd) != Entry::None && process::is_itself() {
-        let errno = sys::errno();
-        closing(fd);
-        sys::set_errno(errno);
+/// Tracks that `fd` is about to be closed, except in a child of vfork, which shares its memory. The
+/// value lives until the kernel has closed it.
+fn note_closing(fd: c_int) -> Option<Closing> {
+    if table::get(fd) == Entry::None || !process::is_itself() {
+        return None;
     }
+    let errno = sys::errno();
+    let closing = closing(fd);
+    sys::set_errno(errno);
+    Some(closing)
+}
+
+/// The same for all numbers of a range.
+fn note_closing_range(first: c_uint, last: c_uint) -> ClosingRange {
+    for (fd, _) in table::walk(first, last) {
+        // Given up by the range, when the kernel has closed all.
+        std::mem::forget(note_closing(fd));
+    }
+    ClosingRange(first, last)
 }
 
 pub(super) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
@@ -41,7 +53,7 @@ pub(super) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         }
         Close::Goes => {}
     }
-    note_closing(fd);
+    let _closing = note_closing(fd);
     close_it()
 }
 
@@ -51,18 +63,41 @@ pub(super) unsafe extern "C-unwind" fn close_range(
     flags: c_int,
 ) -> c_int {
     const CLOEXEC: c_int = 4;
+    const UNSHARE: c_int = 2;
+    if flags & UNSHARE != 0 && process::ready() && !process::is_single_threaded() {
+        return apart(|| close_all_of(first, last, flags));
+    }
     if flags & CLOEXEC == 0 && process::is_itself() {
-        for (fd, _) in table::walk(first, last) {
-            note_closing(fd);
-        }
+        let _closing = note_closing_range(first, last);
         let kept = own::kept_between(first, last);
         // A descriptor that is made from here on has a number that the program closes.
         let _still = provider_files::still();
-        if !kept.is_empty() {
-            return close_around(&kept, first, last, flags);
-        }
+        return close_around(&kept, first, last, flags);
     }
     close_all_of(first, last, flags)
+}
+
+/// Makes a call by which this thread gets descriptors of its own, beside other threads. The table
+/// is that of the others. So connections go back to TCP for good, where all can use them, and this
+/// thread uses the library no more.
+fn apart(call: impl FnOnce() -> c_int) -> c_int {
+    lanes::leave_all();
+    let result = call();
+    if result == 0 {
+        let errno = sys::errno();
+        process::begin_own_files();
+        calls::begin_own_files();
+        sys::set_errno(errno);
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
+    let call =
+        || real!(unshare as fn(c_int) -> c_int, (flags), else as_int(kernel!(SYS_unshare, flags)));
+    let divides = flags & libc::CLONE_FILES != 0 && process::ready();
+    if divides && !process::is_single_threaded() { apart(call) } else { call() }
 }
 
 fn close_all_of(first: c_uint, last: c_uint, flags: c_int) -> c_int {
@@ -73,6 +108,9 @@ fn close_all_of(first: c_uint, last: c_uint, flags: c_int) -> c_int {
 /// Closes a range but for descriptors of the library, which are in order.
 #[cold]
 fn close_around(kept: &[RawFd], first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if kept.is_empty() {
+        return close_all_of(first, last, flags);
+    }
     let mut next = first;
     for fd in kept.iter().map(|fd| fd.unsigned_abs()) {
         if next < fd {
@@ -89,9 +127,7 @@ fn close_around(kept: &[RawFd], first: c_uint, last: c_uint, flags: c_int) -> c_
 pub(super) unsafe extern "C-unwind" fn closefrom(first: c_int) {
     let start = first.max(0).unsigned_abs();
     if process::is_itself() {
-        for (fd, _) in table::walk(start, u32::MAX - 1) {
-            note_closing(fd);
-        }
+        let _closing = note_closing_range(start, u32::MAX - 1);
         let kept = own::kept_between(start, c_uint::MAX);
         if !kept.is_empty() {
             close_around(&kept, start, c_uint::MAX, 0);
@@ -108,6 +144,8 @@ pub(super) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
     if provider_files::is_calling() {
         return provider_files::made(copy);
     }
+    // The number leads to the same connection until its copy is noted.
+    let _call = tracked(old);
     let new = copy();
     note_copy(old, new);
     new
@@ -119,16 +157,16 @@ fn note_copy(old: c_int, new: c_int) {
     }
 }
 
-/// Tracks that dup2 is about to close `new`: the peer is told while `new` is still open. False if
+/// Tracks that dup2 is about to close `new`: the peer is told while `new` is still open. An error if
 /// the library has a descriptor there and cannot leave it, which is told as EBUSY, as dup2(2) may.
-fn before_copy_onto(old: c_int, new: c_int) -> bool {
+fn before_copy_onto(old: c_int, new: c_int) -> Result<Option<Closing>, ()> {
     let valid = old != new && rustix::io::fcntl_getfd(sys::borrow(old.max(0))).is_ok();
     if old >= 0 && new >= 0 && valid {
         if !own::vacate(new) {
             sys::set_errno(libc::EBUSY);
-            return false;
+            return Err(());
         }
-        note_closing(new);
+        let closing = note_closing(new);
         if new <= 2
             && let Some(connection) = find(old)
         {
@@ -139,14 +177,14 @@ fn before_copy_onto(old: c_int, new: c_int) -> bool {
                 connection.stay_unless_moved(TcpReason::RawUse);
             }
         }
+        return Ok(closing);
     }
-    true
+    Ok(None)
 }
 
 pub(super) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
-    if !before_copy_onto(old, new) {
-        return -1;
-    }
+    let _call = tracked(old);
+    let Ok(_closing) = before_copy_onto(old, new) else { return -1 };
     let _still = own::reserve(new);
     let result = real!(dup2 as fn(c_int, c_int) -> c_int, (old, new),
         else as_int(kernel!(SYS_dup3, old, new, 0)));
@@ -155,9 +193,8 @@ pub(super) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
 }
 
 pub(super) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    if !before_copy_onto(old, new) {
-        return -1;
-    }
+    let _call = tracked(old);
+    let Ok(_closing) = before_copy_onto(old, new) else { return -1 };
     let _still = own::reserve(new);
     let result = real!(dup3 as fn(c_int, c_int, c_int) -> c_int, (old, new, flags),
         else as_int(kernel!(SYS_dup3, old, new, flags)));
@@ -192,6 +229,7 @@ pub(super) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && provider_files::is_calling() {
         return provider_files::made(call);
     }
+    let _call = tracked(fd);
     let result = call();
     note_fcntl(fd, command, argument, result);
     result
@@ -209,6 +247,7 @@ pub(super) unsafe extern "C-unwind" fn fcntl64(
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && provider_files::is_calling() {
         return provider_files::made(call);
     }
+    let _call = tracked(fd);
     let result = call();
     note_fcntl(fd, command, argument, result);
     result

@@ -6,8 +6,9 @@ use weft_options::{Options, Problem};
 use crate::deferral::Held;
 use crate::log::{debug, warn_user};
 use crate::{
-    arena, bells, cancel, carrier, control, decision, ending, epoll, handover, lanes, log,
-    other_end, process, provider_files, real, rescue, reserve, stats, stdio, sys, table,
+    arena, bells, calls, cancel, carrier, connection, control, decision, ending, epoll, handover,
+    lanes, log, other_end, process, provider_files, real, rescue, reserve, stats, stdio, sys,
+    table,
 };
 
 #[used]
@@ -56,7 +57,7 @@ extern "C" fn start() {
     };
     carrier::configure(socket.clone().into(), calls);
     control::set_path(socket);
-    weft_sync::fence::register();
+    calls::begin(connection::give_back);
     // SAFETY: the three functions live as long as the library, which is never unloaded.
     let registered =
         unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_forked_child)) };
@@ -125,6 +126,7 @@ extern "C" fn before_fork() {
     carrier::lock().take();
     bells::lock().take();
     rescue::lock().take();
+    calls::lock().take();
     provider_files::lock().take();
     epoll::before_fork();
     leaving.take();
@@ -210,6 +212,7 @@ extern "C" fn after_fork() {
     leaving.give_back();
     epoll::after_fork();
     provider_files::lock().give_back();
+    calls::lock().give_back();
     rescue::lock().give_back();
     bells::lock().give_back();
     carrier::lock().give_back();
@@ -239,4 +242,5 @@ extern "C" fn in_forked_child() {
     carrier::forked();
     provider_files::forked();
     rescue::forked();
+    connection::forked();
 }

@@ -223,7 +223,10 @@ fn after_without_connection(effect: Effect, fd: c_int) {
             let may_connect = match entry {
                 Entry::Unconnected { .. } | Entry::Listener => true,
                 Entry::None => is_tcp(fd),
-                Entry::Connection(_) | Entry::Epoll(_) | Entry::LeftToKernel => false,
+                Entry::Connection(_)
+                | Entry::Epoll(_)
+                | Entry::LeftToKernel
+                | Entry::Leaving(_) => false,
             };
             if may_connect {
                 table::set(fd, Entry::LeftToKernel);
@@ -272,13 +275,13 @@ pub(super) unsafe extern "C-unwind" fn setsockopt(
     });
     let effect = effect.map(|row| row.effect).filter(|_| process::ready());
     let connection = find(fd);
-    if let (Some(effect), Some(connection)) = (effect, connection)
-        && let Err(errno) = before(effect, connection, fd, given)
+    if let (Some(effect), Some(connection)) = (effect, &connection)
+        && let Err(errno) = before(effect, **connection, fd, given)
     {
         sys::set_errno(errno.raw_os_error());
         return -1;
     }
-    if let Some(connection) = connection {
+    if let Some(connection) = &connection {
         if let Some(wish) = connection.wish(level, name)
             // SAFETY: the program's promise to setsockopt(2).
             && let Some(value) = unsafe { given.int() }
@@ -297,8 +300,8 @@ pub(super) unsafe extern "C-unwind" fn setsockopt(
         && let Some(effect) = effect
     {
         let errno = sys::errno();
-        match connection {
-            Some(connection) => after(effect, connection, fd),
+        match &connection {
+            Some(connection) => after(effect, **connection, fd),
             None => after_without_connection(effect, fd),
         }
         sys::set_errno(errno);
@@ -316,7 +319,7 @@ pub(super) unsafe extern "C-unwind" fn getsockopt(
     let connection = find(fd);
     if level == libc::IPPROTO_TCP
         && name == libc::TCP_ZEROCOPY_RECEIVE
-        && let Some(connection) = connection
+        && let Some(connection) = &connection
         && !connection.return_to_tcp_for_good(fd)
     {
         // It maps what the kernel received. Programs copy after this error.

@@ -202,6 +202,15 @@ unsafe extern "C-unwind" fn begins_cloned(beginning: *mut c_void) -> c_int {
     unsafe { function(argument) }
 }
 
+/// As [`begins_cloned`], for a thread that shares its parent's memory, but not its descriptors.
+unsafe extern "C-unwind" fn begins_apart(beginning: *mut c_void) -> c_int {
+    // SAFETY: the hook below leaves a box to this thread.
+    let Beginning { function, argument } = *unsafe { Box::from_raw(beginning.cast::<Beginning>()) };
+    process::begin_own_files();
+    // SAFETY: the program's promise to clone(2).
+    unsafe { function(argument) }
+}
+
 /// The words behind the fourth are passed on, however many the flags take.
 pub(super) unsafe extern "C-unwind" fn clone(
     function: Option<Runs>,
@@ -226,6 +235,21 @@ pub(super) unsafe extern "C-unwind" fn clone(
             let beginning = std::ptr::from_mut(&mut beginning).cast();
             super::lifecycle::cloning(|| by_next(Some(begins_cloned), beginning))
         }
+        Some(function) if process::ready() && is_apart(flags) => {
+            crate::lanes::leave_all();
+            let beginning = Box::into_raw(Box::new(Beginning { function, argument }));
+            let made = by_next(Some(begins_apart), beginning.cast());
+            if made < 0 {
+                // SAFETY: no thread was made that has the box.
+                drop(unsafe { Box::from_raw(beginning) });
+            }
+            made
+        }
         _ => by_next(function, argument),
     }
+}
+
+/// True for a thread of this process that gets descriptors of its own.
+fn is_apart(flags: c_int) -> bool {
+    flags & libc::CLONE_THREAD != 0 && flags & libc::CLONE_FILES == 0
 }

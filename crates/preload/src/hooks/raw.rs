@@ -166,6 +166,7 @@ unsafe fn hooked(number: c_long, words: [usize; 6]) -> Option<c_long> {
         libc::SYS_ioctl => call!(words, sockets::ioctl(0, 1, 2)),
         libc::SYS_close => call!(words, descriptors::close(0)),
         libc::SYS_close_range => call!(words, descriptors::close_range(0, 1, 2)),
+        libc::SYS_unshare => call!(words, descriptors::unshare(0)),
         libc::SYS_dup => call!(words, descriptors::dup(0)),
         libc::SYS_dup2 => call!(words, descriptors::dup2(0, 1)),
         libc::SYS_dup3 => call!(words, descriptors::dup3(0, 1, 2)),

@@ -197,10 +197,10 @@ pub(super) unsafe extern "C-unwind" fn epoll_ctl(
         epoll::watched(fd, Some(epfd));
     }
     if let Some(connection) = find(fd) {
-        return epoll::control(epfd, operation, fd, event, connection);
+        return epoll::control(epfd, operation, fd, event, *connection);
     }
     if let Some(connection) = tracked(fd) {
-        epoll::forget_here(epfd, connection);
+        epoll::forget_here(epfd, *connection);
     }
     real!(epoll_ctl as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
         (epfd, operation, fd, event),

@@ -10,9 +10,11 @@ use weft_fabric::WaitFor;
 use weft_socket::{Phase, Side};
 
 use super::descriptors::note_blocking;
+use super::memory::check;
 use super::options::{leaves_to_kernel, note_options};
 use super::{as_int, kernel};
 use crate::arena::{Connection, flag};
+use crate::calls::Call;
 use crate::connection::{find, made, track};
 use crate::history::Address;
 use crate::real::real;
@@ -52,7 +54,7 @@ fn note_listener(fd: c_int) {
     if is_tcp(fd) {
         if let Some(connection) = find(fd) {
             // It was tracked when it was added to an epoll set, before it listened.
-            epoll::forget(connection);
+            epoll::forget(*connection);
         }
         made(fd);
         if leaves_to_kernel(fd) {
@@ -133,13 +135,34 @@ unsafe fn bytes_of<'a>(address: *const sockaddr, length: socklen_t) -> &'a [u8] 
     unsafe { std::slice::from_raw_parts(address.cast(), length) }
 }
 
+/// The connection that a `connect` ends, since it is to no address; its peer is reset.
+///
+/// # Safety
+/// As connect(2) demands.
+unsafe fn dissolves(fd: c_int, address: *const sockaddr, length: socklen_t) -> Option<Call> {
+    let connection = find(fd).filter(|_| is_of_program())?;
+    check(address as usize, size_of::<sockaddr>()).ok()?;
+    // SAFETY: the caller's promise.
+    let family = c_int::from(unsafe { (*address).sa_family });
+    let is_none = family == libc::AF_UNSPEC && length as usize >= size_of::<libc::sa_family_t>();
+    (is_none && connection.dissolve(fd)).then_some(connection)
+}
+
 pub(super) unsafe extern "C-unwind" fn connect(
     fd: c_int,
     address: *const sockaddr,
     length: socklen_t,
 ) -> c_int {
+    // SAFETY: the program's promise to connect(2).
+    let dissolved = unsafe { dissolves(fd, address, length) };
     let result = real!(connect as fn(c_int, *const sockaddr, socklen_t) -> c_int,
         (fd, address, length), else as_int(kernel!(SYS_connect, fd, address, length)));
+    if let Some(connection) = dissolved {
+        let errno = sys::errno();
+        connection.renew(fd);
+        sys::set_errno(errno);
+        return result;
+    }
     if is_of_program() && !address.is_null() {
         let errno = sys::errno();
         let begun = result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR;
@@ -148,6 +171,12 @@ pub(super) unsafe extern "C-unwind" fn connect(
         let internet = family == libc::AF_INET || family == libc::AF_INET6;
         let nonblocking = match table::get(fd) {
             Entry::Unconnected { nonblocking } if begun && internet => Some(nonblocking),
+            Entry::Connection(_) if begun && internet => {
+                if let Some(connection) = find(fd) {
+                    connection.connects(fd);
+                }
+                None
+            }
             Entry::None if begun && internet && is_tcp(fd) && !leaves_to_kernel(fd) => {
                 note_options(fd);
                 Some(sys::is_nonblocking(fd))
@@ -184,7 +213,10 @@ pub(super) fn track_unconnected(fd: c_int) {
 }
 
 pub(super) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    if let Some(connection) = find(fd) {
+    // Until the kernel's call is over: the other end may close before that, and then another thread
+    // of this program.
+    let connection = find(fd);
+    if let Some(connection) = connection.as_deref().copied() {
         connection.stay_at_its_end(fd);
         if connection.decide_if_asked(fd) == Phase::Laned {
             if connection.is_over(fd) {

@@ -3,6 +3,8 @@
 //! Into a connection, the kernel does it, over TCP. Out of a lane it is done here by a read and a
 //! write, since the kernel's socket does not have the bytes.
 
+use std::sync::atomic::Ordering;
+
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 use rustix::event::PollFlags;
 use rustix::fs::{FileType, OFlags};
@@ -17,7 +19,7 @@ use crate::log;
 use crate::real::real;
 use crate::sys;
 use crate::transfer::How;
-use crate::{cancel, waits};
+use crate::{calls, cancel, waits};
 
 /// A pipe that poll calls writable has room for this many bytes.
 const PIPE_BYTES: usize = 4096;
@@ -36,7 +38,7 @@ pub(super) unsafe extern "C-unwind" fn splice(
         && !offsets
         && connection.decide_for_kernel(input) == Phase::Laned
     {
-        return returned(from_lane(connection, input, output, length, flags));
+        return returned(from_lane(*connection, input, output, length, flags));
     }
     if find(output).is_some_and(|connection| !connection.send_over_tcp_for_good(output)) {
         // EINVAL, as for files that do not support splice: programs then read and write.
@@ -71,7 +73,15 @@ fn from_lane(
     let dont_wait = flags & libc::SPLICE_F_NONBLOCK != 0;
     let mut buffer = [0; PIPE_BYTES];
     let mut total = 0;
+    let generation = connection.shared.generation.load(Ordering::Relaxed);
+    let mut input = input;
     while total < length {
+        // Another thread may have closed the descriptor meanwhile.
+        match calls::number(connection, input, generation) {
+            Some(now) => input = now,
+            None if total > 0 => break,
+            None => return Err(Errno::BADF),
+        }
         let how = How { peek: true, dont_wait: dont_wait || total > 0, ..How::default() };
         let wanted = buffer.len().min(length - total);
         let there = match connection.receive(input, &mut [&mut buffer[..wanted]], how) {
@@ -89,6 +99,7 @@ fn from_lane(
             Err(_) if total > 0 => break,
             Err(errno) => return Err(errno),
         };
+        input = calls::number(connection, input, generation).ok_or(Errno::BADF)?;
         let taken = How { wait_all: true, ..How::default() };
         connection.receive(input, &mut [&mut buffer[..moved]], taken)?;
         total += moved;

@@ -1,5 +1,7 @@
 //! `read`, `write` and their relatives.
 
+use std::sync::atomic::Ordering;
+
 use libc::{c_int, c_void, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
@@ -9,11 +11,10 @@ use super::times::limit;
 use super::vectors::{receive_vector, send_vector};
 use super::{as_int, kernel, returned};
 use crate::arena::{Connection, flag};
-use crate::cancel;
 use crate::connection::find;
 use crate::real::real;
 use crate::transfer::How;
-use crate::{sys, waits};
+use crate::{calls, cancel, sys, waits};
 
 /// The [`How`] of a call with `flags`; `None` when a flag needs the kernel.
 fn how(flags: c_int) -> Option<How> {
@@ -128,6 +129,35 @@ pub(super) unsafe extern "C-unwind" fn write(
         else kernel!(SYS_write, fd, buffer, length))
 }
 
+/// recvfrom(2) on a connection; `None` when the kernel serves the call.
+///
+/// # Safety
+/// As recvfrom(2) demands.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "two hooks begin with it")]
+unsafe fn receive_from(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    flags: c_int,
+    address_length: *mut socklen_t,
+) -> Option<ssize_t> {
+    cancel::point();
+    let connection = find(fd)?;
+    let truncates = flags & libc::MSG_TRUNC != 0;
+    let how = how(flags & !libc::MSG_TRUNC)?;
+    if !address_length.is_null() {
+        // SAFETY: the program's pointer, not null. A stream has no source address.
+        unsafe { *address_length = 0 };
+    }
+    if truncates {
+        return Some(returned(discard(*connection, fd, length, how)));
+    }
+    // SAFETY: the program's promise to recvfrom(2).
+    let part = unsafe { target(buffer, length) };
+    Some(returned(part.and_then(|part| connection.receive(fd, &mut [part], how))))
+}
+
 pub(super) unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
     buffer: *mut c_void,
@@ -136,21 +166,10 @@ pub(super) unsafe extern "C-unwind" fn recvfrom(
     address: *mut sockaddr,
     address_length: *mut socklen_t,
 ) -> ssize_t {
-    cancel::point();
-    if let Some(connection) = find(fd) {
-        let truncates = flags & libc::MSG_TRUNC != 0;
-        if let Some(how) = how(flags & !libc::MSG_TRUNC) {
-            if !address.is_null() && !address_length.is_null() {
-                // SAFETY: the program's pointer, not null. A stream has no source address.
-                unsafe { *address_length = 0 };
-            }
-            if truncates {
-                return returned(discard(connection, fd, length, how));
-            }
-            // SAFETY: the program's promise to recvfrom(2).
-            let part = unsafe { target(buffer, length) };
-            return returned(part.and_then(|part| connection.receive(fd, &mut [part], how)));
-        }
+    let wanted = if address.is_null() { std::ptr::null_mut() } else { address_length };
+    // SAFETY: the program's promise to recvfrom(2).
+    if let Some(result) = unsafe { receive_from(fd, buffer, length, flags, wanted) } {
+        return result;
     }
     real!(recvfrom as
         fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t,
@@ -164,10 +183,10 @@ pub(super) unsafe extern "C-unwind" fn recv(
     length: size_t,
     flags: c_int,
 ) -> ssize_t {
-    if find(fd).is_some() {
-        let none = std::ptr::null_mut();
-        // SAFETY: recv is recvfrom without an address.
-        return unsafe { recvfrom(fd, buffer, length, flags, none, none.cast()) };
+    // SAFETY: recv is recvfrom without an address.
+    let ours = unsafe { receive_from(fd, buffer, length, flags, std::ptr::null_mut()) };
+    if let Some(result) = ours {
+        return result;
     }
     real!(recv as fn(c_int, *mut c_void, size_t, c_int) -> ssize_t, (fd, buffer, length, flags),
         else kernel!(SYS_recvfrom, fd, buffer, length, flags, 0, 0))
@@ -216,7 +235,7 @@ pub(super) unsafe extern "C-unwind" fn send(
 ) -> ssize_t {
     cancel::point();
     if let Some(connection) = find(fd)
-        && let Some(how) = how_to_send(connection, fd, flags)
+        && let Some(how) = how_to_send(*connection, fd, flags)
     {
         // SAFETY: the program's promise to send(2).
         let part = unsafe { source(buffer, length) };
@@ -270,10 +289,10 @@ pub(super) unsafe extern "C-unwind" fn recvmsg(
         let header = unsafe { &mut *message };
         let (parts, count) = (header.msg_iov, header.msg_iovlen);
         // SAFETY: the program's promise to recvmsg(2).
-        let received = unsafe { receive_vector(connection, fd, parts, count, how) };
+        let received = unsafe { receive_vector(*connection, fd, parts, count, how) };
         if received.is_ok() {
             // SAFETY: as above.
-            unsafe { tell(connection, fd, header) };
+            unsafe { tell(*connection, fd, header) };
         }
         return returned(received);
     }
@@ -288,14 +307,14 @@ pub(super) unsafe extern "C-unwind" fn sendmsg(
 ) -> ssize_t {
     cancel::point();
     if let Some(connection) = find(fd)
-        && let Some(how) = how_to_send(connection, fd, flags)
+        && let Some(how) = how_to_send(*connection, fd, flags)
         && check(message as usize, size_of::<msghdr>()).is_ok()
     {
         // SAFETY: the program's message, which sendmsg(2) would read.
         let header = unsafe { &*message };
         let (parts, count) = (header.msg_iov, header.msg_iovlen);
         // SAFETY: the program's promise to sendmsg(2).
-        return returned(unsafe { send_vector(connection, fd, parts, count, how) });
+        return returned(unsafe { send_vector(*connection, fd, parts, count, how) });
     }
     stay_before_fastopen(fd, flags);
     // SAFETY: the program's message or null.
@@ -435,7 +454,7 @@ pub(super) unsafe extern "C-unwind" fn recvmmsg(
 ) -> c_int {
     if let Some(connection) = find(fd) {
         // SAFETY: the program's promise to recvmmsg(2).
-        return unsafe { receive_messages(connection, fd, messages, count, flags, timeout) };
+        return unsafe { receive_messages(*connection, fd, messages, count, flags, timeout) };
     }
     real!(recvmmsg as fn(c_int, *mut mmsghdr, u32, c_int, *mut libc::timespec) -> c_int,
         (fd, messages, count, flags, timeout),
@@ -474,7 +493,7 @@ pub(super) unsafe extern "C-unwind" fn sendfile(
     cancel::point();
     if let Some(connection) = find(out) {
         // SAFETY: the program's promise to sendfile(2).
-        return returned(unsafe { send_file(connection, out, input, offset, count) });
+        return returned(unsafe { send_file(*connection, out, input, offset, count) });
     }
     real!(sendfile as fn(c_int, c_int, *mut off_t, size_t) -> ssize_t,
         (out, input, offset, count), else kernel!(SYS_sendfile, out, input, offset, count))
@@ -516,7 +535,14 @@ unsafe fn send_file(
     let mut buffer = Vec::new();
     let mut total = 0;
     let mut outcome = Ok(());
+    let generation = connection.shared.generation.load(Ordering::Relaxed);
+    let mut out = out;
     while total < count {
+        if total > 0 {
+            // Another thread may have closed the descriptor meanwhile.
+            let Some(now) = calls::number(connection, out, generation) else { break };
+            out = now;
+        }
         match connection.send_file_over_tcp(out, file, position, count - total) {
             None => {}
             Some(Ok(0)) => break,

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use super::memory::{check, source, target};
 use super::{kernel, returned};
 use crate::arena::Connection;
+use crate::calls::Call;
 use crate::cancel;
 use crate::connection::find;
 use crate::real::real;
@@ -75,7 +76,7 @@ pub(super) unsafe fn send_vector(
 }
 
 /// The connection behind `fd` and the length of the vector; `None` when the kernel serves the call.
-fn ours(fd: c_int, count: c_int) -> Option<(Connection, usize)> {
+fn ours(fd: c_int, count: c_int) -> Option<(Call, usize)> {
     let count = usize::try_from(count).ok().filter(|count| *count <= ENTRIES_MAX)?;
     Some((find(fd)?, count))
 }
@@ -94,7 +95,7 @@ pub(super) unsafe extern "C-unwind" fn readv(
     cancel::point();
     if let Some((connection, count)) = ours(fd, count) {
         // SAFETY: the program's promise to readv(2).
-        let result = unsafe { receive_vector(connection, fd, vector, count, How::default()) };
+        let result = unsafe { receive_vector(*connection, fd, vector, count, How::default()) };
         return returned(result);
     }
     real!(readv as fn(c_int, *const iovec, c_int) -> ssize_t, (fd, vector, count),
@@ -109,7 +110,7 @@ pub(super) unsafe extern "C-unwind" fn writev(
     cancel::point();
     if let Some((connection, count)) = ours(fd, count) {
         // SAFETY: the program's promise to writev(2).
-        let result = unsafe { send_vector(connection, fd, vector, count, How::default()) };
+        let result = unsafe { send_vector(*connection, fd, vector, count, How::default()) };
         return returned(result);
     }
     real!(writev as fn(c_int, *const iovec, c_int) -> ssize_t, (fd, vector, count),
@@ -132,7 +133,7 @@ macro_rules! with_flags {
                     && let Some((connection, count)) = ours(fd, count)
                 {
                     // SAFETY: the program's promise to the call of this name.
-                    return returned(unsafe { $call(connection, fd, vector, count, how) });
+                    return returned(unsafe { $call(*connection, fd, vector, count, how) });
                 }
                 real!($name as fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t,
                     (fd, vector, count, offset, flags),

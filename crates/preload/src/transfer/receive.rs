@@ -23,7 +23,7 @@ use crate::bells::Bell;
 use crate::direction::ReceiveGuard;
 use crate::lane::either;
 use crate::signals::Watch;
-use crate::{cancel, process, stats, sys, waits};
+use crate::{calls, cancel, process, stats, sys, waits};
 
 impl Connection {
     /// Reads into `targets` one after the other, and returns how many bytes; 0 at the end of file.
@@ -33,6 +33,8 @@ impl Connection {
         }
         let wanted: usize = targets.iter().map(|target| target.len()).sum();
         let mut total = 0;
+        let mut fd = fd;
+        let mut generation = 0;
         let mut adaptive_wait = self.adaptive_wait();
         let mut waited = false;
         let watch = Watch::new();
@@ -49,6 +51,15 @@ impl Connection {
             return result;
         }
         loop {
+            // As long as nothing was done, the call has just noted itself.
+            if generation != 0 {
+                match calls::number(*self, fd, generation) {
+                    Some(now) => fd = now,
+                    None if total > 0 => return Ok(total),
+                    None => return Err(Errno::BADF),
+                }
+            }
+            generation = self.shared.generation.load(Ordering::Relaxed);
             let on_tcp = self.decide(fd, 0) != Phase::Laned;
             match self.try_receive(fd, targets, total, how) {
                 Attempt::Moved(bytes) => {
@@ -417,6 +428,7 @@ impl Connection {
         deadline: &mut Option<u64>,
     ) -> Result<(), Errno> {
         let generation = self.shared.generation.load(Ordering::Relaxed);
+        let _hold = self.hold();
         let bell = self.takes_bell();
         self.shared.common.begin_sleep(WaitFor::Data);
         let stale = self.arm(fd, WaitFor::Data);
@@ -429,13 +441,18 @@ impl Connection {
         } else {
             self.wait_for_wakeup(fd, bell.as_ref(), deadline)
         };
-        if self.shared.generation.load(Ordering::Relaxed) != generation {
-            // Another thread closed the descriptor. Its number may lead to another connection by
-            // now.
-            return Err(Errno::BADF);
-        }
-        self.note_wakeup(wakeup);
         self.shared.common.end_sleep(WaitFor::Data);
+        // Another thread may have closed the descriptor. Its number may lead to another connection
+        // by now.
+        let Some(fd) = calls::number(*self, fd, generation) else {
+            return match wakeup {
+                waits::Wakeup::Failed(errno) => Err(errno),
+                waits::Wakeup::Interrupted => Err(Errno::INTR),
+                waits::Wakeup::Cancelled => Err(Errno::CANCELED),
+                _ => Err(Errno::BADF),
+            };
+        };
+        self.note_wakeup(wakeup);
         self.stop_waiting(fd, WaitFor::Data);
         match wakeup {
             waits::Wakeup::Interrupted => Err(Errno::INTR),
@@ -466,7 +483,7 @@ impl Connection {
                 match seen {
                     Ok(seen) if seen.is_empty() && limit == Some(0) => waits::Wakeup::Nothing,
                     Ok(seen) => {
-                        self.note_poll(seen);
+                        self.note_poll_of(fd, seen);
                         if seen.contains(PollFlags::IN) {
                             self.woken_by_bytes();
                         }

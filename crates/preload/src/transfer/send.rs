@@ -24,13 +24,15 @@ use crate::direction::{Locked, SendGuard};
 use crate::lane::either;
 use crate::signals::Watch;
 use crate::waits::{LOOK_AGAIN_NS, Limit};
-use crate::{process, settling, signals, stats, sys, waits};
+use crate::{calls, process, settling, signals, stats, sys, waits};
 
 impl Connection {
     /// Writes `parts`, all of them when it may block, and returns how many bytes.
     pub fn send(&self, fd: RawFd, parts: &[&[u8]], how: How) -> Result<usize, Errno> {
         let wanted: usize = parts.iter().map(|part| part.len()).sum();
         let mut total = 0;
+        let mut fd = fd;
+        let mut generation = 0;
         let mut adaptive_wait = self.adaptive_wait();
         let mut waited = false;
         let watch = Watch::new();
@@ -38,6 +40,15 @@ impl Connection {
         let mut rest: Vec<&[u8]>;
         let mut left: &[&[u8]] = parts;
         loop {
+            // As long as nothing was done, the call has just noted itself.
+            if generation != 0 {
+                match calls::number(*self, fd, generation) {
+                    Some(now) => fd = now,
+                    None if total > 0 => return Ok(total),
+                    None => return Err(Errno::BADF),
+                }
+            }
+            generation = self.shared.generation.load(Ordering::Relaxed);
             let on_tcp = self.decide(fd, wanted - total) != Phase::Laned;
             match self.try_send(fd, left) {
                 Attempt::Moved(bytes) | Attempt::MovedTheLast(bytes) => {
@@ -315,10 +326,13 @@ impl Connection {
     /// A wakeup for room and one for data are the same byte. When unread data keep such a byte in
     /// the kernel's socket, the sleep is cut into short slices.
     fn sleep_for_room(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
+        let generation = self.shared.generation.load(Ordering::Relaxed);
+        let _hold = self.hold();
         let bell = self.takes_bell();
         self.shared.common.begin_sleep(WaitFor::Room);
         let slept = self.sleep_for_room_counted(fd, bell.as_ref(), deadline);
         self.shared.common.end_sleep(WaitFor::Room);
+        let fd = calls::number(*self, fd, generation).ok_or(Errno::BADF)?;
         self.stop_waiting(fd, WaitFor::Room);
         slept
     }
@@ -387,7 +401,7 @@ impl Connection {
             let Some(asleep) = self.falls_asleep() else { return Ok(()) };
             let seen = waits::poll_with_bell(fd, wakes, (bell, &asleep), Some(slice));
             drop(asleep);
-            self.note_poll(seen?);
+            self.note_poll_of(fd, seen?);
             return Ok(());
         }
         let data_waits = self.receiving().is_some_and(|receiving| {
@@ -401,11 +415,11 @@ impl Connection {
             if seen.contains(PollFlags::IN) {
                 self.woken_by_bytes();
             }
-            self.note_poll(seen);
+            self.note_poll_of(fd, seen);
             return Ok(());
         }
         let seen = waits::poll_one(fd, PollFlags::RDHUP, 1)?;
-        if !seen.is_empty() && !self.has(flag::READING_SHUT) {
+        if !seen.is_empty() && !self.has(flag::READING_SHUT) && self.is_behind(fd) {
             self.note_wakeup(waits::Wakeup::End);
         }
         Ok(())
