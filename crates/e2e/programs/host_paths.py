@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 from two_hosts import (
     DATA_PORTS, DIRECTORY, LIMIT, WEFT, Host, hosts, running, sh, text_of, until)
@@ -27,8 +28,13 @@ def state(host, number):
 
 
 def await_state(host, number, wanted):
-    until(f"{number} is {wanted} at {host.name}",
-          lambda: state(host, number)[0] == wanted)
+    def is_so():
+        found = state(host, number)[0] == wanted
+        # Each look is a process.
+        time.sleep(0 if found else 0.2)
+        return found
+
+    until(f"{number} is {wanted} at {host.name}", is_so)
     return state(host, number)[1]
 
 

@@ -211,7 +211,7 @@ fn parse(line: &str) -> anyhow::Result<(u32, Vec<u8>)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let ["try", node, name] = words[..] else { bail!("{line:?}") };
     let digits = name.as_bytes().as_chunks::<2>();
-    let name: Option<Vec<u8>> = digits.0.iter().map(|pair| byte_of(pair)).collect();
+    let name: Option<Vec<u8>> = digits.0.iter().map(byte_of).collect();
     let name = name.filter(|_| digits.1.is_empty());
     Ok((node.parse()?, name.with_context(|| format!("{line:?}"))?))
 }
