@@ -132,7 +132,7 @@ fn returns_to_tcp(name: &str) -> bool {
     if name.starts_with("passed_to_a_program") {
         return true;
     }
-    const NAMES: [&str; 37] = [
+    const NAMES: [&str; 42] = [
         "alarm_ends_a_wait",
         "both_write_before_they_read",
         "both_write_by_epoll_before_they_read",
@@ -153,10 +153,15 @@ fn returns_to_tcp(name: &str) -> bool {
         "non_blocking_read_and_full_write",
         "passed_in_use_by_a_peer_in_epoll",
         "passed_in_use_to_a_program_without_weft",
+        "one_way_to_an_end_that_sends_nothing",
         "passed_amid_a_message",
+        "passed_beside_the_other_end",
+        "passed_beside_the_other_end_and_a_thread_that_waits",
+        "passed_beside_the_other_end_that_is_half_closed",
         "passed_with_bytes_unread",
         "passed_with_bytes_unread_of_a_peer_that_is_stopped_and_killed",
         "passed_with_much_unread",
+        "passed_with_much_unread_beside_the_other_end",
         "program_answers_line_by_line_in_use",
         "program_of_wide_characters_in_use",
         "program_without_weft_finds_what_was_not_read",

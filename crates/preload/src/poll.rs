@@ -12,7 +12,7 @@ use weft_fabric::WaitFor;
 use weft_socket::{Peer, Phase, StaleWakeups};
 use weft_sync::{AdaptiveWait, Learned, Step};
 
-use crate::arena::Connection;
+use crate::arena::{Connection, flag};
 use crate::bells::Bell;
 use crate::carrier::Asleep;
 use crate::settling::Settling;
@@ -55,8 +55,13 @@ pub fn concerns(fds: &[pollfd]) -> bool {
 pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> c_int {
     lanes::look_after();
     for entry in fds.iter() {
-        if let Some(connection) = connection::find(entry.fd) {
-            connection.decide(entry.fd, 0);
+        if let Some(connection) = connection::find(entry.fd)
+            && connection.decide(entry.fd, 0) == Phase::Pending
+            && entry.events & WRITES != 0
+            && timeout != 0
+            && connection.has(flag::EARLY)
+        {
+            connection.wait_for_answer(entry.fd);
         }
     }
     // When all connections are on TCP, the kernel waits, as without weft.
@@ -102,10 +107,10 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
                     && let Some(asleep) = armed.falls_asleep()
                 {
                     let mut left = time_left(deadline, timeout);
-                    if (armed.waits_for_room() || armed.is_unsure())
-                        && !(0..=LOOK_AGAIN_MS).contains(&i64::from(left))
+                    if let Some(slice) = armed.slice_ms()
+                        && !(0..=slice).contains(&i64::from(left))
                     {
-                        left = c_int::try_from(LOOK_AGAIN_MS).unwrap_or(left);
+                        left = c_int::try_from(slice).unwrap_or(left);
                     }
                     let bell = armed.bell.as_ref().map(|bell| (bell, &asleep));
                     result = ask_kernel_and_bell(fds, left, bell, kernel);
@@ -369,16 +374,14 @@ impl Armed {
         }
     }
 
-    /// True when the kernel told an end that the lane of a connection has yet to tell: the sleep
-    /// must be cut into slices.
-    fn is_unsure(&self) -> bool {
+    /// The slices into which the sleep must be cut, in milliseconds: it is also for room, which may
+    /// never come, or the kernel told an end that the lane of a connection has yet to tell.
+    fn slice_ms(&self) -> Option<i64> {
         let told = |armed: &ArmedOne| armed.connection.peer() != Peer::Alive;
-        self.bell.is_some() && self.connections.iter().any(told)
-    }
-
-    /// True when the sleep is also for room, which may never come: it must be cut into slices.
-    fn waits_for_room(&self) -> bool {
-        self.connections.iter().any(|armed| armed.writes)
+        let is_unsure = self.bell.is_some() && self.connections.iter().any(told);
+        let writers = self.connections.iter().filter(|armed| armed.writes);
+        let slices = writers.map(|armed| armed.connection.room_slice_ms());
+        slices.chain(is_unsure.then_some(LOOK_AGAIN_MS)).min()
     }
 
     /// A look after arming found nothing: takes out stale wakeups, which must not end the sleep.

@@ -8,7 +8,6 @@ use weft_sync::{AdaptiveWait, Step};
 use super::control::look_after_inner;
 use super::sets::set_of;
 use crate::signals::Watch;
-use crate::waits::LOOK_AGAIN_MS;
 use crate::{carrier, process, sys};
 
 /// After this many looks at hot connections, the kernel's set is asked, too.
@@ -210,15 +209,17 @@ fn sleep(
             return 0;
         }
         set.sleeping += 1;
-        if set.room && !(0..=LOOK_AGAIN_MS).contains(&i64::from(limit)) {
-            limit = c_int::try_from(LOOK_AGAIN_MS).unwrap_or(limit);
+        if let Some(slice) = set.room_ms
+            && !(0..=slice).contains(&i64::from(limit))
+        {
+            limit = c_int::try_from(slice).unwrap_or(limit);
         }
     }
     let count = sleep_in_kernel(events, limit, kernel);
     let errno = sys::errno();
     if let Some(mut set) = set_of(epfd, false) {
         set.sleeping = set.sleeping.saturating_sub(1);
-        if set.room && count == 0 {
+        if set.room_ms.is_some() && count == 0 {
             set.warm_writers();
         }
     }
