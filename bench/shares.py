@@ -94,7 +94,8 @@ def main():
     parser.add_argument("--weft", type=Path, default=ROOT / "target/release/weft")
     arguments = parser.parse_args()
     weft = arguments.weft.resolve()
-    print(f"{'connection':<22} {'beside':<20} {'sent: median':>14} {'worst':>7} {'received':>9} {'worst':>7}")
+    heads = f"{'connection':<22} {'beside':<20} {'sent: median':>14} {'worst':>7}"
+    print(f"{heads} {'received':>9} {'worst':>7}")
     with tempfile.TemporaryDirectory(prefix="weft-shares-") as place:
         place = Path(place)
         for load in ([], ["stress-ng", "--cpu", "2", "-q"]):
