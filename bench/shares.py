@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Which share of the bytes of a connection goes over TCP before its directions move.
 
-Each run has a new server and a new client under weft, so that neither knows of earlier connections:
-the client asks for a lane when it has moved some bytes, and TCP carries those and what goes on until
-both ends agree. One way: the client sends and closes. Both ways: both ends send and receive, each in
-two threads. The share is that of the bytes which the client sent, and for both ways also of those
-which it received.
+Each run has a new server and a new client under weft, so that neither knows of earlier
+connections: the client asks for a lane when it has moved some bytes, and TCP carries those and what
+goes on until both ends agree. One way: the client sends and closes. Both ways: both ends send and
+receive, each in two threads. The share is that of the bytes which the client sent, and for both
+ways also of those which it received.
 
     bench/shares.py                      everything, as a table; beside stress-ng, too
     bench/shares.py --runs 21            more runs of each row

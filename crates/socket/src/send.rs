@@ -778,8 +778,8 @@ impl SendSide {
         }
     }
 
-    /// A number that grows whenever the peer is seen to take something from the lane, or on one host
-    /// from what lies on TCP before the lane.
+    /// A number that grows whenever the peer is seen to take something from the lane, or on one
+    /// host from what lies on TCP before the lane.
     pub fn taken_by_peer<L: Carry>(&mut self, lane: &L) -> u64 {
         lane.slots_free(&mut self.cursor, u64::MAX);
         lane.sink_free(&mut self.cursor, u64::MAX);
