@@ -493,6 +493,81 @@ class passed_with_much_unread(unread_when_passed(230_000, 5_001)):
     pass
 
 
+def passes_beside_the_other_end(sent, act_before=None, is_ended=False):
+    """Passes an end on whose other end is in this process, where no thread looks at it."""
+
+    class passes:
+        def server(t):
+            listener = socket.socket()
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            far = socket.create_connection(listener.getsockname())
+            near, _ = listener.accept()
+            # The accepting end brings the lane, and no other thread answers the connecting one.
+            for _ in range(20):
+                near.sendall(b"pong")
+                exactly(far, 4)
+                far.sendall(b"png")
+                exactly(near, 3)
+            far.sendall(pattern(sent))
+            near.sendall(pattern(100))
+            t.say(exactly(near, 1) == pattern(sent)[:1])
+            if act_before:
+                act_before(far, near)
+            ours, theirs = socket.socketpair()
+            t.attempt("passed", socket.send_fds, ours, [b"x"], [near.fileno()])
+            near.close()
+            passed = socket.socket(fileno=socket.recv_fds(theirs, 1, 1)[1][0])
+            t.say(exactly(far, 100) == pattern(100))
+            t.say(exactly(passed, sent - 1) == pattern(sent)[1:])
+            if is_ended:
+                t.say(passed.recv(1))
+            else:
+                far.sendall(b"more")
+                t.say(exactly(passed, 4))
+            t.attempt("answered", passed.sendall, b"answer")
+            passed.close()
+            t.say(until_end(far))
+
+        client = server
+
+    return passes
+
+
+@case
+class passed_beside_the_other_end(passes_beside_the_other_end(3)):
+    pass
+
+
+@case
+class passed_with_much_unread_beside_the_other_end(passes_beside_the_other_end(200_000)):
+    pass
+
+
+def waits_in_another_thread(far, near):
+    def wait():
+        waits = select.poll()
+        waits.register(far, select.POLLERR)
+        waits.poll(300)
+
+    threading.Thread(target=wait, daemon=True).start()
+    time.sleep(0.05)
+
+
+@case
+class passed_beside_the_other_end_and_a_thread_that_waits(
+    passes_beside_the_other_end(5_000, waits_in_another_thread)
+):
+    pass
+
+
+@case
+class passed_beside_the_other_end_that_is_half_closed(
+    passes_beside_the_other_end(5_000, lambda far, _: far.shutdown(socket.SHUT_WR), True)
+):
+    pass
+
+
 @case
 class passed_with_bytes_unread_of_a_peer_that_is_stopped_and_killed:
     """Whether or not the descriptor is passed, what the peer wrote before stays."""

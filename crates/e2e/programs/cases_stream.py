@@ -49,6 +49,57 @@ class half_close_by_server:
         s.close()
 
 
+def send_in_parts(connection, data, waits=None):
+    """Sends `data`, and waits for room by `waits` where the connection does not block."""
+    if waits is None:
+        connection.sendall(data)
+        return
+    connection.setblocking(False)
+    waits.register(connection, select.POLLOUT)
+    while data:
+        waits.poll()
+        try:
+            data = data[connection.send(data[:50_000]) :]
+        except BlockingIOError:
+            pass
+    waits.unregister(connection)
+    connection.setblocking(True)
+
+
+class one_way_to_an_end_that_sends_nothing:
+    """The receiver ends its own direction before any byte came, as `ncat --recv-only` does."""
+
+    def receive(t, c):
+        c.shutdown(socket.SHUT_WR)
+        t.say(until_end(c) == pattern(2_000_000))
+
+    def send(t, c, waits):
+        send_in_parts(c, pattern(2_000_000), waits)
+        c.shutdown(socket.SHUT_WR)
+        t.say(c.recv(1))
+
+    def server(t):
+        listener = t.listen()
+        for _ in range(3):
+            with t.accept(listener, warm=False) as c:
+                one_way_to_an_end_that_sends_nothing.receive(t, c)
+        for waits in (None, select.poll(), select.epoll()):
+            with t.accept(listener, warm=False) as c:
+                one_way_to_an_end_that_sends_nothing.send(t, c, waits)
+
+    def client(t):
+        address = tuple(t.hear())
+        for waits in (None, select.poll(), select.epoll()):
+            with t.connect(address, warm=False) as s:
+                one_way_to_an_end_that_sends_nothing.send(t, s, waits)
+        for _ in range(3):
+            with t.connect(address, warm=False) as s:
+                one_way_to_an_end_that_sends_nothing.receive(t, s)
+
+
+case(one_way_to_an_end_that_sends_nothing)
+
+
 @case
 class half_close_with_much_data_after:
     def server(t):

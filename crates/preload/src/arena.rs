@@ -50,7 +50,7 @@ pub mod flag {
     pub const NO_LANE: u32 = 1024;
     /// The other end is of a user whom the daemon does not serve.
     pub const OTHER_USER: u32 = 2048;
-    /// The connection asked for a lane early, since earlier ones were long or middling.
+    /// The next long write waits for the peer once, which is to come to the lane.
     pub const EARLY: u32 = 4096;
     /// The kernel told a reset of a connection whose lane goes over the endpoint, before the lane
     /// told its end. The program has yet to be told.
@@ -63,6 +63,8 @@ pub mod flag {
     pub const PRIMES: u32 = 65536;
     /// TCP_INQ: `recvmsg` tells how many bytes are left to read.
     pub const TELLS_UNREAD: u32 = 1 << 17;
+    /// This end ended its sending direction on TCP while it had no lane.
+    pub const SENDING_SHUT: u32 = 1 << 18;
 }
 
 /// The state of a connection that all processes of its end share. Zeroed memory is a free place.
@@ -142,6 +144,20 @@ pub struct Local {
     pub lent: AtomicI32,
     /// Sleeps that keep the place from being used again, and [`FREED`].
     holds: AtomicU32,
+    /// The last look for the answer to an offer.
+    pub looked: Looked,
+}
+
+/// The moment of a look for an answer. Where several connections had a place one after the other,
+/// it may be one of an earlier connection: then a look comes early.
+#[derive(Default)]
+pub struct Looked {
+    /// Calls of the connection by then.
+    pub calls: AtomicU64,
+    /// Bytes of the connection by then.
+    pub bytes: AtomicU64,
+    /// The time in ticks.
+    pub at: AtomicU64,
 }
 
 /// In [`Local::holds`]: the place has no connection any more.

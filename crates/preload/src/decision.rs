@@ -27,6 +27,13 @@ static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
 /// program of the same shell pipeline waits for it.
 const STARTING_NS: u64 = 50_000_000;
 
+/// How long a writer waits at most for a peer that is to map the lane, in nanoseconds.
+pub const ATTACHES_NS: u64 = 200_000;
+
+/// How long a writer waits at most for a peer that is to ask for a lane, and for the daemon that
+/// tells, in nanoseconds. The kernel would take some megabytes meanwhile.
+const ANSWERS_NS: u64 = 2_000_000;
+
 /// How long a call waits for another thread's decision before it goes over TCP, in nanoseconds.
 const DECISION_NS: u64 = 20_000_000;
 
@@ -75,7 +82,7 @@ impl Connection {
         let outlook = (!self.has(flag::UNSEEN)).then(|| self.outlook());
         let is_due = match threshold.due(done.calls(), moved, outlook) {
             Due::Now => true,
-            Due::AtLowPrice => self.is_due_at_low_price(fd),
+            Due::AtLowPrice => !self.has(flag::SENDING_SHUT) && self.is_due_at_low_price(fd),
             Due::NotYet => false,
         };
         // A lane over the endpoint belongs to one process.
@@ -99,13 +106,28 @@ impl Connection {
         all > self.local.fds.load(Ordering::Relaxed)
     }
 
-    /// True when this call looks for the answer to an offer. A look costs a system call, so only
-    /// the first calls and some later ones look.
+    /// True when this call looks for the answer to an offer. A look costs two system calls, so only
+    /// the first calls look, and later ones after so many calls, or so many bytes in a while: what
+    /// goes over TCP meanwhile has to be read there before the lane.
     fn looks_again(&self) -> bool {
-        const EVERY: u64 = 32;
-        let calls = self.shared.over_tcp.calls();
-        let early = calls < process::settings().switch_calls.saturating_mul(4);
-        early || calls.is_power_of_two() || calls.is_multiple_of(EVERY)
+        const CALLS: u64 = 32;
+        const BYTES: u64 = 16 << 10;
+        /// About 0.2 ms of processor ticks.
+        const PAUSE: u64 = 500_000;
+        let done = self.shared.over_tcp.done();
+        let looked = &self.local.looked;
+        // Two threads may count at once, so that no number of calls is sure to be seen.
+        let early = done.calls() < process::settings().switch_calls.saturating_mul(4);
+        let looks = early
+            || done.calls().wrapping_sub(looked.calls.load(Ordering::Relaxed)) >= CALLS
+            || done.bytes.wrapping_sub(looked.bytes.load(Ordering::Relaxed)) >= BYTES
+                && sys::ticks().wrapping_sub(looked.at.load(Ordering::Relaxed)) >= PAUSE;
+        if looks {
+            looked.calls.store(done.calls(), Ordering::Relaxed);
+            looked.bytes.store(done.bytes, Ordering::Relaxed);
+            looked.at.store(sys::ticks(), Ordering::Relaxed);
+        }
+        looks
     }
 
     /// Called when the only thread of this process is about to wait in the kernel, in a call that
@@ -433,15 +455,23 @@ impl Connection {
         })?;
         // The lane is armed before the peer knows of it, since threads may already sleep on TCP.
         prepare(&lane, Side::Accepted);
-        // Under the receiving direction's lock. A reader that found no lane takes under this lock
-        // what comes over TCP, and must be done before the peer can go to the lane and back.
-        let Some(guard) = self.receiving() else { return Ok(Phase::Fresh) };
+        // Under both locks. A reader that found no lane takes under its lock what comes over TCP,
+        // and must be done before the peer can go to the lane and back. A thread that ends the
+        // sending direction on TCP either sees the lane, or is seen here.
+        let (Some(guard), Some(sending)) = (self.receiving(), self.sending()) else {
+            return Ok(Phase::Fresh);
+        };
+        sending.state.tell_former_end(&lane);
         self.set_lane(Box::new(Lane::Memory(lane)));
-        drop(guard);
+        drop((guard, sending));
         self.may_keep_lane(partner);
         if let Err(reason) = control::offer_accepted(self.token(), fd, memory.as_fd()) {
             self.drop_lane();
             return Err(reason);
+        }
+        if !self.has(flag::NONBLOCKING) {
+            // The other end takes it at its next call.
+            self.set(flag::EARLY, true);
         }
         self.disarm_if_no_sleeper(fd);
         Ok(Phase::Laned)
@@ -513,23 +543,39 @@ impl Connection {
     /// over TCP meanwhile before it reads the lane.
     #[cold]
     pub fn wait_for_peer(&self) {
-        self.wait_once(|| {
-            self.phase() != Phase::Laned
-                || self.sending().is_none_or(|sending| {
+        if self.phase() == Phase::Laned {
+            self.wait_once(ATTACHES_NS, || {
+                self.sending().is_none_or(|sending| {
                     sending.lane.is_none_or(|lane| SendSide::peer_attached(lane, self.side()))
                 })
-        });
+            });
+        }
     }
 
-    /// Waits up to 200 us until `is_there`, once, if the connection asked early.
-    pub fn wait_once(&self, is_there: impl Fn() -> bool) {
-        const WAIT_NS: u64 = 200_000;
+    /// Called before a thread that may wait sends more of a long transfer, or waits until it can.
+    /// Waits once, shortly, for the peer that has had enough bytes to ask for a lane, for the same
+    /// reason. Returns the phase to act on.
+    #[cold]
+    pub fn wait_for_answer(&self, fd: RawFd) -> Phase {
+        let enough = process::settings().switch_bytes.saturating_mul(3);
+        let is_long = self.shared.over_tcp.done().bytes >= enough;
+        if is_long && self.phase() == Phase::Pending && !self.has(flag::INVITED) {
+            self.wait_once(ANSWERS_NS, || {
+                self.phase() != Phase::Pending || self.decide_slowly(fd, 0) != Phase::Pending
+            });
+        }
+        self.decided()
+    }
+
+    /// Waits up to `most_ns` nanoseconds until `is_there`, once, if the connection is to wait for
+    /// its peer.
+    pub fn wait_once(&self, most_ns: u64, is_there: impl Fn() -> bool) {
         if !self.has(flag::EARLY) {
             return;
         }
         self.set(flag::EARLY, false);
         let start = sys::now_ns();
-        while !is_there() && sys::now_ns() - start < WAIT_NS {
+        while !is_there() && sys::now_ns() - start < most_ns {
             rustix::thread::sched_yield();
         }
     }
@@ -549,6 +595,7 @@ impl Connection {
                 if settings.switch_calls > 0 {
                     // The other end asks at its own threshold, and may wait for this end until
                     // then.
+                    self.set(flag::EARLY, true);
                     return Ok(Phase::Pending);
                 }
                 let wait = settings.options.socket_switch_wait_us() * 1000;
@@ -615,12 +662,15 @@ impl Connection {
                 log::debug!("the lane cannot be used: {error}");
                 TcpReason::OutOfMemory
             })?;
-        // Under the receiving direction's lock. Threads asleep on TCP count themselves before they
-        // look for a lane. This end says that it has the lane only when its word is armed for them.
+        // Under both locks. Threads asleep on TCP count themselves before they look for a lane.
+        // This end says that it has the lane only when its word is armed for them, and when it said
+        // that its sending direction has ended, if that is so.
         let guard = self.receiving().ok_or(TcpReason::Other)?;
+        let sending = self.sending().ok_or(TcpReason::Other)?;
+        sending.state.tell_former_end(&lane);
         prepare(&lane, Side::Connected);
         self.set_lane(Box::new(Lane::Memory(lane)));
-        drop(guard);
+        drop((guard, sending));
         self.may_keep_lane(memory.partner);
         self.disarm_if_no_sleeper(fd);
         Ok(Phase::Laned)
@@ -662,6 +712,37 @@ impl Connection {
     pub fn stay_unless_moved(&self, reason: TcpReason) {
         if self.keep_on_tcp(|_| reason) == Some(Phase::Pending) {
             self.stop_asking();
+        }
+    }
+
+    /// Called before the program ends the sending direction by the kernel's half close. What it
+    /// receives may still move: the peer sends wakeups for that, and finds room without any. False
+    /// when the connection has a lane by now, or stays on TCP for good.
+    pub fn ends_sending_on_tcp(&self, fd: RawFd) -> bool {
+        loop {
+            // The memory of a lane that others left is for connections that are whole. Across a
+            // network an end of file on TCP is an end of the peer.
+            let may_move =
+                !process::settings().between_hosts && !self.has(flag::INVITED | flag::PRIMES);
+            match self.phase() {
+                Phase::Fresh | Phase::Pending if may_move => {}
+                Phase::Deciding => {
+                    self.decide_if_asked(fd);
+                    if self.phase() == Phase::Deciding {
+                        // A handler that interrupted the deciding thread cannot wait for it.
+                        return false;
+                    }
+                    continue;
+                }
+                _ => return false,
+            }
+            // A thread that brings a lane puts it in place under this lock.
+            let Some(sending) = self.sending() else { return false };
+            if sending.lane.is_none() {
+                sending.state.shut_without_lane();
+                self.set(flag::SENDING_SHUT, true);
+                return true;
+            }
         }
     }
 

@@ -145,6 +145,7 @@ impl Connection {
                 TcpReason::PeerUnseen
             }
             (Phase::Fresh, _) if self.has(flag::UNSEEN) && moved_much(fd) => TcpReason::Unseen,
+            (Phase::Fresh, _) if self.shared.over_tcp.done().must_have_asked() => TcpReason::Unseen,
             _ => TcpReason::ShortLived,
         }
     }

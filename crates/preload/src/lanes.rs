@@ -193,7 +193,7 @@ fn return_all<I: Iterator<Item = (RawFd, Connection)>>(connections: impl Fn() ->
 }
 
 /// The tracked descriptors that lead to connections.
-fn connections() -> impl Iterator<Item = (RawFd, Connection)> {
+pub fn connections() -> impl Iterator<Item = (RawFd, Connection)> {
     table::walk(0, u32::MAX).filter_map(|(fd, entry)| match entry {
         Entry::Connection(place) => Some((fd, arena::at(place)?)),
         _ => None,

@@ -12,7 +12,7 @@ use weft_fabric::WaitFor;
 use weft_socket::{Peer, Phase, StaleWakeups};
 use weft_sync::{AdaptiveWait, Learned, Step};
 
-use crate::arena::{Connection, Hold};
+use crate::arena::{Connection, Hold, flag};
 use crate::bells::Bell;
 use crate::calls::Call;
 use crate::carrier::Asleep;
@@ -56,8 +56,13 @@ pub fn concerns(fds: &[pollfd]) -> bool {
 pub fn wait(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_int {
     lanes::look_after();
     for entry in fds.iter().filter(|entry| !connection::is_decided(entry.fd)) {
-        if let Some(connection) = connection::find(entry.fd) {
-            connection.decide(entry.fd, 0);
+        if let Some(connection) = connection::find(entry.fd)
+            && connection.decide(entry.fd, 0) == Phase::Pending
+            && entry.events & WRITES != 0
+            && limit != Some(0)
+            && connection.has(flag::EARLY)
+        {
+            connection.wait_for_answer(entry.fd);
         }
     }
     // When all connections are on TCP, the kernel waits, as without weft.
@@ -105,8 +110,8 @@ pub fn wait(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_
                     && let Some(asleep) = armed.falls_asleep()
                 {
                     let mut left = waits::time_left(deadline);
-                    if armed.waits_for_room() || armed.is_unsure() {
-                        left = Some(waits::at_most(left, LOOK_AGAIN_NS));
+                    if let Some(slice) = armed.slice_ns() {
+                        left = Some(waits::at_most(left, slice));
                     }
                     let bell = armed.bell.as_ref().map(|bell| (bell, &asleep));
                     result = ask_kernel_and_bell(fds, left, bell, kernel);
@@ -396,16 +401,14 @@ impl Armed {
         }
     }
 
-    /// True when the kernel told an end that the lane of a connection has yet to tell: the sleep
-    /// must be cut into slices.
-    fn is_unsure(&self) -> bool {
+    /// The slices into which the sleep must be cut, in ns: it is also for room, which may
+    /// never come, or the kernel told an end that the lane of a connection has yet to tell.
+    fn slice_ns(&self) -> Option<u64> {
         let told = |armed: &ArmedOne| armed.connection.0.peer() != Peer::Alive;
-        self.bell.is_some() && self.connections.iter().any(told)
-    }
-
-    /// True when the sleep is also for room, which may never come: it must be cut into slices.
-    fn waits_for_room(&self) -> bool {
-        self.connections.iter().any(|armed| armed.writes)
+        let is_unsure = self.bell.is_some() && self.connections.iter().any(told);
+        let writers = self.connections.iter().filter(|armed| armed.writes);
+        let slices = writers.map(|armed| armed.connection.0.room_slice_ns());
+        slices.chain(is_unsure.then_some(LOOK_AGAIN_NS)).min()
     }
 
     /// A look after arming found nothing: takes out stale wakeups, which must not end the sleep.

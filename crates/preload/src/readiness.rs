@@ -62,7 +62,7 @@ impl Connection {
         if !sending.push() {
             return Some(false);
         }
-        if !sending.switch() {
+        if !sending.switch_for_data() {
             return None;
         }
         let lane = sending.lane;

@@ -35,7 +35,7 @@ use weft_transport_shm::lane::reserve::{FIRST_ROUND, Invitation, next_round};
 use weft_wire::control::Partner;
 
 use crate::arena::{self, Connection, NOT_KEPT, flag};
-use crate::decision::same_host;
+use crate::decision::{ATTACHES_NS, same_host};
 use crate::guard::{ForkLock, LocalLock};
 use crate::history::Fnv;
 use crate::lane::Lane;
@@ -451,7 +451,7 @@ impl Connection {
     /// what goes over TCP before it reads the lane.
     pub fn look_for_answer(&self, fd: RawFd, pending: usize) -> Phase {
         if pending >= PENDING_WORTH {
-            self.wait_once(|| self.is_answered());
+            self.wait_once(ATTACHES_NS, || self.is_answered());
         }
         let calls = self.shared.over_tcp.calls();
         let Some(mut connecting) = CONNECTING.lock() else { return Phase::Pending };
@@ -534,6 +534,7 @@ impl Connection {
         self.side() == Side::Accepted
             && KEPT_ACCEPTING.load(Ordering::Relaxed) > 0
             && self.shared.over_tcp.calls() < LOOKS_MAX
+            && !self.has(flag::SENDING_SHUT)
     }
 
     /// Claims a lane with an invitation to it, and moves there; false when there is none.

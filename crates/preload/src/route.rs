@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 
 use rustix::event::PollFlags;
 use weft_fabric::{Carry, Lane};
-use weft_socket::{Followed, Leave, Origin, Phase, SendSide};
+use weft_socket::{Followed, Leave, Origin, Peer, Phase, ReceiveSide, SendSide};
 
 use crate::arena::{Connection, flag};
 use crate::direction::SendGuard;
-use crate::{epoll, sys, waits};
+use crate::waits::LOOK_AGAIN_NS;
+use crate::{epoll, lanes, sys, waits};
 
 /// For how many ticks a lane may be full, while the peer takes nothing, before its direction goes
 /// back to TCP (about 100 ms). The kernel holds some megabytes more, and some programs count on
@@ -28,12 +29,27 @@ impl Connection {
 
     /// Called when the lane is full. Takes the sending direction back to TCP if no wakeup can end
     /// the waiting, or the lane was full for long. True when the direction is on TCP.
+    ///
+    /// A peer that ended its own direction on TCP takes bytes and rings for no room. Waits look for
+    /// room again and again then.
     pub fn leave_if_stuck<L: Lane>(&self, sending: &mut SendGuard<'_, L>) -> bool {
         let lane = sending.lane;
-        let due = !SendSide::peer_can_ring(lane)
-            || !sending.state.has_small_buffers(lane)
-                && self.is_stuck(sending.state.taken_by_peer(lane));
+        let is_small = sending.state.has_small_buffers(lane);
+        let is_rung = SendSide::peer_can_ring(lane) || !is_small && self.looks_for_room(lane);
+        let due = !is_rung || !is_small && self.is_stuck(sending.state.taken_by_peer(lane));
         due && sending.leave(Leave::ForNow)
+    }
+
+    /// True when a wait for room has to look for it in short slices: the peer rings for none, since
+    /// it ended its own direction on TCP.
+    pub fn looks_for_room<L: Carry>(&self, lane: &L) -> bool {
+        self.peer() != Peer::Alive && ReceiveSide::ended_on_tcp(lane)
+    }
+
+    /// For how many ns a thread that waits for room sleeps at most before it looks.
+    pub fn room_slice_ns(&self) -> u64 {
+        const SHORT_NS: u64 = 1_000_000;
+        if self.has_heard_end_on_tcp() { SHORT_NS } else { LOOK_AGAIN_NS }
     }
 
     /// True when the peer took nothing since [`STUCK_TICKS`] ago. `taken` is what it has taken by
@@ -164,6 +180,7 @@ impl Connection {
         let start = sys::now_ns();
         let mut looked_at_end = false;
         loop {
+            self.have_others_follow();
             match self.is_followed(fd, looked_at_end) {
                 Followed::Yes if self.is_through(fd) => break,
                 Followed::Never => return false,
@@ -190,6 +207,22 @@ impl Connection {
         epoll::forget(*self);
         self.leave_lane_behind();
         true
+    }
+
+    /// Has the other connections of this process follow peers that left their lanes. The other end
+    /// of this one may be among them, and no other thread may ever look at it.
+    fn have_others_follow(&self) {
+        for (fd, other) in lanes::connections() {
+            if other.place != self.place
+                && other.phase() == Phase::Laned
+                && let Some(mut sending) = other.sending_on_lane(fd)
+                && let Some(how) = sending.leave_to_follow()
+                // Nobody reads while this call waits.
+                && sending.state.bytes_to_resend(sending.lane) <= sys::room_to_send(fd)
+            {
+                sending.leave(how);
+            }
+        }
     }
 
     fn is_followed(&self, fd: RawFd, has_ended: bool) -> Followed {

@@ -284,13 +284,25 @@ pub fn has_ended(fd: RawFd) -> bool {
     poll_now(fd, PollFlags::RDHUP).is_ok_and(|seen| !seen.is_empty())
 }
 
-/// True if the peer's kernel has acknowledged all bytes that were sent (`SIOCOUTQ`).
-pub fn is_acknowledged(fd: RawFd) -> bool {
+/// How many bytes were sent that the peer's kernel has not acknowledged (`SIOCOUTQ`).
+fn unacknowledged(fd: RawFd) -> Option<usize> {
     let mut left: libc::c_int = 0;
     let arguments = [fd.word(), libc::TIOCOUTQ.word(), (&raw mut left).word(), 0, 0, 0];
     // SAFETY: the call writes one int; a bad descriptor is an error.
     let result = unsafe { raw(libc::SYS_ioctl, arguments) };
-    result == 0 && left == 0
+    (result == 0).then_some(usize::try_from(left).ok()?)
+}
+
+/// True if the peer's kernel has acknowledged all bytes that were sent.
+pub fn is_acknowledged(fd: RawFd) -> bool {
+    unacknowledged(fd) == Some(0)
+}
+
+/// How many bytes the kernel takes for certain, even if the peer reads none.
+pub fn room_to_send(fd: RawFd) -> usize {
+    let held = rustix::net::sockopt::socket_send_buffer_size(borrow(fd)).unwrap_or(0);
+    // The kernel counts its own bytes beside the data.
+    (held / 2).saturating_sub(unacknowledged(fd).unwrap_or(held))
 }
 
 /// Lets the kernel hold at least `bytes` that were sent, as far as it allows that.

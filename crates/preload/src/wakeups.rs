@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
-use weft_socket::{Peer, Phase, StaleWakeups};
+use weft_socket::{Peer, Phase, ReceiveSide, StaleWakeups};
 
 use crate::arena::{Connection, flag};
 use crate::bells::Bell;
@@ -79,6 +79,9 @@ impl Connection {
     /// end every further sleep, too.
     pub fn wakes_by_kernel(&self, fd: RawFd) -> PollFlags {
         let all = PollFlags::IN | PollFlags::RDHUP;
+        if self.has_heard_end_on_tcp() {
+            return PollFlags::empty();
+        }
         if !process::settings().between_hosts {
             return all;
         }
@@ -93,6 +96,16 @@ impl Connection {
         // would end the sleep at once.
         receiving.look_for_record();
         all
+    }
+
+    /// True when the kernel told of the end of the peer's direction, which ended on TCP. The peer
+    /// sends no wakeups, and the kernel would tell of the end in every sleep again.
+    #[inline]
+    pub fn has_heard_end_on_tcp(&self) -> bool {
+        self.peer() == Peer::Ended
+            && self
+                .receiving()
+                .is_some_and(|receiving| receiving.lane.is_some_and(ReceiveSide::ended_on_tcp))
     }
 
     /// The longest sleep on a bell. An end that the kernel told, and the lane not yet, is looked

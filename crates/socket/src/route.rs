@@ -45,6 +45,9 @@ pub(crate) mod word {
     pub const RESEND_REQUEST: usize = 10;
     /// 1 if this end, as a writer, resends the requested bytes behind its next boundary to TCP.
     pub const RESENT: usize = 11;
+    /// Bytes of TCP that this end, as a reader, has taken on its way to the boundary to the lane.
+    /// On one host alone: the writer then knows that this end is at work.
+    pub const TAKEN: usize = 12;
     /// Across a network, where nobody requests a resend: see [`super::acquaintance`].
     pub const ACQUAINTANCE: usize = 8;
 }
@@ -494,7 +497,12 @@ impl Inward {
                 lane.post(word::PASSED, self.crossings);
                 Origin::Lane
             }
-            left => Origin::Tcp { at_most: Some(left) },
+            left => {
+                if crate::medium::peer_rings(lane) {
+                    lane.post(word::TAKEN, self.taken);
+                }
+                Origin::Tcp { at_most: Some(left) }
+            }
         }
     }
 

@@ -101,16 +101,24 @@ impl SendSide {
     /// that.
     #[inline]
     pub fn switch<L: Carry>(&mut self, lane: &L, side: Side) -> bool {
-        self.route.on_lane() || self.cross(lane, side) || self.state.get() == SendState::Broken
+        self.route.on_lane()
+            || !PeerRoute::ended_on_tcp(lane) && self.cross(lane, side)
+            || self.state.get() == SendState::Broken
+    }
+
+    /// As [`SendSide::switch`], for data, also to a peer that ended its own direction on TCP. It
+    /// takes bytes, but rings for no room: a writer that waits for room looks for it.
+    #[inline]
+    pub fn switch_for_data<L: Carry>(&mut self, lane: &L, side: Side) -> bool {
+        self.switch(lane, side) || peer_rings(lane) && self.cross(lane, side)
     }
 
     fn cross<L: Carry>(&mut self, lane: &L, side: Side) -> bool {
-        // A peer that ended on TCP sends no wakeups. A peer that left for good reads no lane.
+        // A peer that left for good reads no lane.
         let may = self.state.get() == SendState::Open
             && !self.is_returning()
             && self.returning.is_last == 0
             && Self::peer_attached(lane, side)
-            && !PeerRoute::ended_on_tcp(lane)
             && !PeerRoute::of(lane).calls_away()
             && !lane.is_over()
             && self.route.may_cross(lane)
@@ -450,6 +458,12 @@ impl SendSide {
         bytes
     }
 
+    /// How many bytes [`SendSide::return_to_tcp`] would return to an end that leaves for good.
+    pub fn bytes_to_resend<L: Carry>(&self, lane: &L) -> usize {
+        let request = ResendRequest::of(lane).filter(|_| self.on_lane());
+        request.and_then(|request| self.behind(lane, request)).map_or(0, |bytes| bytes.len())
+    }
+
     /// The bytes sent behind the place that the request names. `None` if that place makes no sense,
     /// or the lane cannot read the bytes back.
     fn behind<L: Carry>(&self, lane: &L, request: ResendRequest) -> Option<Vec<u8>> {
@@ -704,6 +718,23 @@ impl SendSide {
         rings
     }
 
+    /// Ends this direction on TCP, where the caller does the kernel's half close. For use without a
+    /// lane: [`SendSide::tell_former_end`] tells one that follows.
+    pub fn shut_without_lane(&mut self) {
+        if self.on_lane() {
+            self.break_off();
+        }
+        self.close_on_tcp();
+    }
+
+    /// Tells a new lane that this direction has ended on TCP, if that is so. Call it before the
+    /// peer knows that this end has the lane: the peer then knows that no wakeups will come.
+    pub fn tell_former_end<L: Carry>(&self, lane: &L) {
+        if self.state.get() == SendState::Shut {
+            self.post_end(lane, closed::WRITING);
+        }
+    }
+
     /// True if nothing more is sent: after [`SendSide::close`], or since the direction broke.
     #[must_use]
     pub fn is_shut(&self) -> bool {
@@ -747,12 +778,14 @@ impl SendSide {
         }
     }
 
-    /// A number that grows whenever the peer is seen to take something from the lane.
+    /// A number that grows whenever the peer is seen to take something from the lane, or on one
+    /// host from what lies on TCP before the lane.
     pub fn taken_by_peer<L: Carry>(&mut self, lane: &L) -> u64 {
         lane.slots_free(&mut self.cursor, u64::MAX);
         lane.sink_free(&mut self.cursor, u64::MAX);
         let messages = lane.messages_read().unwrap_or(self.cursor.messages_taken);
-        messages.wrapping_add(self.cursor.bytes_taken)
+        let on_tcp = if peer_rings(lane) { lane.posted(word::TAKEN) } else { 0 };
+        messages.wrapping_add(self.cursor.bytes_taken).wrapping_add(on_tcp)
     }
 
     /// Number of messages sent over the lane.

@@ -62,6 +62,13 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         self.state.switch(self.lane, self.side)
     }
 
+    /// The same for data ([`SendSide::switch_for_data`]).
+    #[inline]
+    pub fn switch_for_data(&mut self) -> bool {
+        self.common.meet(self.lane);
+        self.state.switch_for_data(self.lane, self.side)
+    }
+
     /// The way in which the peer left the lane, if this end has not followed yet.
     #[inline]
     pub fn leave_to_follow(&self) -> Option<Leave> {

@@ -19,8 +19,9 @@
 //! every end whose peer can wait on the lane.
 //!
 //! A direction that ended on TCP ([`crate::SendSide::shut`]) can carry no more wakeups. The other
-//! direction then stays on TCP too, unless it moved before. If it moved before, both ends know of
-//! the lane, and the half close happens there.
+//! direction may move all the same ([`crate::SendSide::switch_for_data`]): its writer looks for
+//! room while it waits. If it moved before, both ends know of the lane, and the half close happens
+//! there.
 //!
 //! # The way back
 //! A writer may go back to TCP at any time ([`crate::SendSide::leave`],

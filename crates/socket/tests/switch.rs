@@ -9,14 +9,50 @@ use weft_transport_shm::lane::ShmLane;
 mod ends;
 
 #[test]
-fn an_end_that_was_shut_on_tcp_keeps_the_other_direction_there() {
+fn an_end_that_was_shut_on_tcp_takes_the_other_direction_from_the_lane() {
+    for has_lane in [true, false] {
+        let (server, client) = ends::memory();
+        let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
+        if has_lane {
+            assert_eq!(from_server.shut(&server, Side::Accepted), None);
+        } else {
+            from_server.shut_without_lane();
+            from_server.tell_former_end(&server);
+        }
+        SendSide::attach(&client);
+        assert!(!from_server.switch(&server, Side::Accepted), "the kernel has ended it");
+        let mut receive = ReceiveSide::default();
+        assert_eq!(receive.origin(&server), Origin::Tcp { at_most: None });
+        assert!(!from_client.switch(&client, Side::Connected), "nobody rings for room");
+        assert!(from_client.switch_for_data(&client, Side::Connected));
+        assert!(!SendSide::peer_can_ring(&client));
+        assert!(ReceiveSide::ended_on_tcp(&client));
+        assert_eq!(receive.origin(&server), Origin::Lane);
+        // A writer that finds no room goes back, and comes again.
+        assert!(from_client.leave(&client, Side::Connected, Leave::ForNow).is_some());
+        assert_eq!(from_client.return_to_tcp(&client), [0_u8; 0]);
+        assert_eq!(receive.origin(&server), Origin::Return);
+        receive.return_to_tcp(&server);
+        assert!(from_client.switch_for_data(&client, Side::Connected));
+    }
+}
+
+#[test]
+fn a_reader_on_its_way_to_the_lane_is_seen_to_take() {
     let (server, client) = ends::memory();
-    let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
-    assert_eq!(from_server.shut(&server, Side::Accepted), None);
-    SendSide::attach(&client);
-    assert!(!from_client.switch(&client, Side::Connected), "nobody could ring for room");
-    assert!(!from_server.switch(&server, Side::Accepted), "the kernel has ended it");
-    assert_eq!(ReceiveSide::default().origin(&server), Origin::Tcp { at_most: None });
+    let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
+    send.begin_tcp();
+    send.wrote_tcp(100);
+    assert!(send.switch(&client, Side::Connected));
+    let mut former = send.taken_by_peer(&client);
+    for left in [60, 20] {
+        receive.begin_tcp();
+        receive.took_tcp(40);
+        assert_eq!(receive.origin(&server), Origin::Tcp { at_most: Some(left) });
+        let now = send.taken_by_peer(&client);
+        assert!(now > former, "a writer must not take it for one that does not read");
+        former = now;
+    }
 }
 
 #[test]

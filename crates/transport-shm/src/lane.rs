@@ -109,7 +109,7 @@ struct Block {
     sender_pad: [AtomicU64; 7],
     // Written by the sender, rarely.
     words: [AtomicU64; WORDS],
-    words_pad: [AtomicU64; 4],
+    words_pad: [AtomicU64; 16 - WORDS],
     // Written by the sender at each write, read by the node daemon from time to time.
     stream_bytes: AtomicU64,
 }
@@ -354,6 +354,8 @@ impl ShmLane {
 }
 
 impl Carry for ShmLane {
+    const WORDS: usize = 13;
+
     fn mailbox_depth(&self) -> u64 {
         u64::from(self.layout.slots)
     }

@@ -138,6 +138,8 @@ fn add(
         kernel_room: false,
         wants_edge: false,
         wants_room: false,
+        kernel_alone: false,
+        wants_alone: false,
         idle: 0,
     };
     let Some(index) = set.insert(registration) else {

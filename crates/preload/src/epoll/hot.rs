@@ -10,8 +10,9 @@ use super::sets::Set;
 use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP, RDNORM};
 use weft_socket::Phase;
 
-use crate::arena;
+use crate::arena::{self, Connection};
 use crate::settling::Settling;
+use crate::waits;
 
 /// After this many looks without a find, a hot connection is armed and left to the kernel.
 const LOOKS_MAX: u32 = 512;
@@ -41,7 +42,9 @@ impl Set {
             && connection.drain(registration.fd, stale);
         if nothing {
             agree(epfd, registration, index);
-            self.room |= writes;
+            if writes {
+                self.wait_for_room(connection);
+            }
         } else {
             // The kernel's socket always has room, so asking for EPOLLOUT wakes the sleeper.
             let mut event = kernel_event(registration, index);
@@ -52,9 +55,14 @@ impl Set {
         }
     }
 
+    /// Notes that a connection waits for room.
+    fn wait_for_room(&mut self, connection: Connection) {
+        self.room_ns = Some(waits::at_most(self.room_ns, connection.room_slice_ns()));
+    }
+
     /// Makes the connections hot that wait for room, so that they are looked at again.
     pub(super) fn warm_writers(&mut self) {
-        self.room = false;
+        self.room_ns = None;
         for index in 0..u32::try_from(self.registrations.len()).unwrap_or(0) {
             let writes = self.get(index).is_some_and(|r| r.laned && r.events & OUT != 0);
             if writes {
@@ -140,9 +148,9 @@ impl Set {
             };
             let writes = registration.events & OUT != 0;
             armed.push((*index, connection, registration.arm(connection)));
-            self.room |= writes;
             settling.add(connection, WaitFor::Data);
             if writes {
+                self.wait_for_room(connection);
                 settling.add(connection, WaitFor::Room);
             }
         }

@@ -65,6 +65,11 @@ pub(super) struct Registration {
     /// The values that `kernel_edge` and `kernel_room` should have, as last computed.
     pub(super) wants_edge: bool,
     pub(super) wants_room: bool,
+    /// The peer ended its direction on TCP, so that no wakeups come. The kernel is asked for what
+    /// the program waits for alone, since it would tell of that end again and again.
+    pub(super) kernel_alone: bool,
+    /// The value that `kernel_alone` should have, as last computed.
+    pub(super) wants_alone: bool,
     pub(super) idle: u32,
 }
 
@@ -93,6 +98,8 @@ impl Registration {
         self.kernel_room = false;
         self.wants_edge = false;
         self.wants_room = false;
+        self.kernel_alone = false;
+        self.wants_alone = false;
         self.woken = false;
     }
 
@@ -116,7 +123,9 @@ pub(super) fn kernel_event(registration: &Registration, index: u32) -> libc::epo
         // While the receiving direction is on TCP, the kernel's edges and one-shots apply.
         let own = registration.events & (ET | ONESHOT);
         let room = if registration.kernel_room { registration.events & OUT } else { 0 };
-        IN | RDHUP | room | if registration.kernel_edge { ET } else { own }
+        let wakes = IN | RDHUP;
+        let data = if registration.kernel_alone { registration.events & wakes } else { wakes };
+        data | room | if registration.kernel_edge { ET } else { own }
     };
     libc::epoll_event {
         events,
@@ -141,12 +150,14 @@ pub(super) fn kernel_ctl(
 pub(super) fn agree(epfd: RawFd, registration: &mut Registration, index: u32) {
     let changed = registration.woken
         || registration.kernel_edge != registration.wants_edge
-        || registration.kernel_room != registration.wants_room;
+        || registration.kernel_room != registration.wants_room
+        || registration.kernel_alone != registration.wants_alone;
     if !changed || !registration.laned || registration.dormant || registration.spent {
         return;
     }
     registration.kernel_edge = registration.wants_edge;
     registration.kernel_room = registration.wants_room;
+    registration.kernel_alone = registration.wants_alone;
     registration.woken = false;
     let mut event = kernel_event(registration, index);
     kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
@@ -172,6 +183,7 @@ pub(super) fn compute(
     };
     let (readable, end) = connection.read_readiness(registration.fd);
     registration.wants_edge = readable.is_some();
+    registration.wants_alone = connection.has_heard_end_on_tcp();
     if end.hung_up {
         ready |= HUP;
     }

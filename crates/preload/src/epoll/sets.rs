@@ -30,8 +30,9 @@ pub(super) struct Set {
     pub(super) descriptors: u32,
     /// Threads that sleep in the kernel's wait.
     pub(super) sleeping: u32,
-    /// A connection of this set waits for room.
-    pub(super) room: bool,
+    /// A connection of this set waits for room: for how many ns a thread sleeps at most before it
+    /// looks.
+    pub(super) room_ns: Option<u64>,
     /// Another set, or a poll, waits for this set.
     pub(super) nested: bool,
     /// The sets in this set.

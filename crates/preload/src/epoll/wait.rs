@@ -8,7 +8,7 @@ use weft_sync::{AdaptiveWait, Step};
 use super::control::look_after_inner;
 use super::sets::set_of;
 use crate::signals::Watch;
-use crate::waits::{self, LOOK_AGAIN_NS, Limit, time_left};
+use crate::waits::{self, Limit, time_left};
 use crate::{carrier, process, sys};
 
 /// After this many looks at hot connections, the kernel's set is asked, too.
@@ -207,15 +207,15 @@ fn sleep(
             return 0;
         }
         set.sleeping += 1;
-        if set.room {
-            limit = Some(waits::at_most(limit, LOOK_AGAIN_NS));
+        if let Some(slice) = set.room_ns {
+            limit = Some(waits::at_most(limit, slice));
         }
     }
     let count = sleep_in_kernel(events, limit, kernel);
     let errno = sys::errno();
     if let Some(mut set) = set_of(epfd, false) {
         set.sleeping = set.sleeping.saturating_sub(1);
-        if set.room && count == 0 {
+        if set.room_ns.is_some() && count == 0 {
             set.warm_writers();
         }
     }

@@ -217,8 +217,11 @@ pub(super) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int 
     // of this program.
     let connection = find(fd);
     if let Some(connection) = connection.as_deref().copied() {
-        connection.stay_at_its_end(fd);
-        if connection.decide_if_asked(fd) == Phase::Laned {
+        let goes_on = how == libc::SHUT_WR && connection.ends_sending_on_tcp(fd);
+        if !goes_on {
+            connection.stay_at_its_end(fd);
+        }
+        if !goes_on && connection.decide_if_asked(fd) == Phase::Laned {
             if connection.is_over(fd) {
                 // Both directions have ended, which the kernel does not know yet.
                 kernel!(SYS_shutdown, fd, libc::SHUT_RDWR);

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
-use weft_fabric::{Lane, WaitFor};
+use weft_fabric::{Carry, Lane, WaitFor};
 use weft_socket::history::Outlook;
-use weft_socket::{Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError};
+use weft_socket::{Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError, closed};
 use weft_sync::Step;
 use weft_wire::stats::{BYTES_FABRIC_SENT, BYTES_TCP_SENT};
 
@@ -49,7 +49,11 @@ impl Connection {
                 }
             }
             generation = self.shared.generation.load(Ordering::Relaxed);
-            let on_tcp = self.decide(fd, wanted - total) != Phase::Laned;
+            let mut phase = self.decide(fd, wanted - total);
+            if phase == Phase::Pending && self.has(flag::EARLY) && self.blocks(how) {
+                phase = self.wait_for_answer(fd);
+            }
+            let on_tcp = phase != Phase::Laned;
             match self.try_send(fd, left) {
                 Attempt::Moved(bytes) | Attempt::MovedTheLast(bytes) => {
                     total += bytes;
@@ -127,14 +131,14 @@ impl Connection {
         if !sending.push() {
             return Attempt::WouldBlock;
         }
-        if !sending.switch() {
+        if !sending.switch_for_data() {
             // In pieces until the peer has mapped the lane, so that the direction can switch amid a
             // large write.
             let comes = !SendSide::peer_attached(lane, self.side());
             let front = if comes { self.front_for_tcp(parts) } else { None };
             return self.write_tcp(fd, sending.state, front.as_deref().unwrap_or(parts));
         }
-        if self.looks_dead(fd) {
+        if self.looks_dead(fd, lane) {
             // As on TCP: bytes that were never read make a reset. Otherwise the next bytes go out,
             // and the peer's kernel answers them with a reset.
             let lost = sending.peer_died_with_bytes_unread();
@@ -292,33 +296,35 @@ impl Connection {
     /// True when the peer was killed. The kernel is asked now and then, since a writer that never
     /// waits would not notice.
     #[inline]
-    fn looks_dead(&self, fd: RawFd) -> bool {
+    fn looks_dead<L: Carry>(&self, fd: RawFd, lane: &L) -> bool {
         /// About 10 ms of processor ticks.
         const EVERY: u64 = 25_000_000;
         let now = sys::ticks();
         let early = now.wrapping_sub(self.local.checked.load(Ordering::Relaxed)) < EVERY;
-        if early && self.peer() == Peer::Alive {
+        // A peer that ended its own direction on TCP may read on.
+        if early && (self.peer() == Peer::Alive || ReceiveSide::ended_on_tcp(lane)) {
             return false;
         }
         self.local.checked.store(now, Ordering::Relaxed);
-        self.is_dead(fd)
+        self.is_dead(fd, lane)
     }
 
     #[cold]
-    fn is_dead(&self, fd: RawFd) -> bool {
+    fn is_dead<L: Carry>(&self, fd: RawFd, lane: &L) -> bool {
         let Ok(seen) = waits::poll_one(fd, PollFlags::RDHUP, 0) else { return false };
         self.note_poll(seen);
         // The stream reports a close in order. A peer without a goodbye was killed.
-        self.peer() != Peer::Alive && self.ended_without_goodbye()
-    }
-
-    fn ended_without_goodbye(&self) -> bool {
-        // The caller holds the sending lock, under which the lane stays.
-        let lane = self.local.lane.load(Ordering::Acquire);
-        // SAFETY: see above; the pointer is a leaked box.
-        let Some(lane) = (unsafe { lane.as_ref() }) else { return true };
         // In this order: what the peer did before its end is visible when that is known.
-        ReceiveSide::end_is_visible(lane) && ReceiveSide::peer_closed(lane).is_none()
+        self.peer() != Peer::Alive
+            && ReceiveSide::end_is_visible(lane)
+            && match ReceiveSide::peer_closed(lane) {
+                None => true,
+                // Its kernel answers a wakeup when it is gone.
+                Some(closed::WRITING) => {
+                    self.peer() == Peer::Reset && ReceiveSide::ended_on_tcp(lane)
+                }
+                Some(_) => false,
+            }
     }
 
     /// Sleeps until there may be room, as long as SO_SNDTIMEO and signals allow.
@@ -349,7 +355,8 @@ impl Connection {
             match sending.lane {
                 Some(lane) if sending.state.on_lane() => {
                     settling::settle(lane, WaitFor::Room);
-                    if sending.state.writable(lane) || !SendSide::peer_can_ring(lane) {
+                    let may_sleep = SendSide::peer_can_ring(lane) || self.looks_for_room(lane);
+                    if sending.state.writable(lane) || !may_sleep {
                         return Ok(());
                     }
                     Some(stale)
@@ -389,7 +396,7 @@ impl Connection {
         stale: StaleWakeups,
         limit: Limit,
     ) -> Result<(), Errno> {
-        let slice = waits::at_most(limit, LOOK_AGAIN_NS);
+        let slice = waits::at_most(limit, self.room_slice_ns());
         if let Some(bell) = bell
             && self.is_on_far_lane()
         {
@@ -402,6 +409,11 @@ impl Connection {
             let seen = waits::poll_with_bell(fd, wakes, (bell, &asleep), Some(slice));
             drop(asleep);
             self.note_poll_of(fd, seen?);
+            return Ok(());
+        }
+        if self.has_heard_end_on_tcp() {
+            // No wakeup comes, and the kernel would tell the end again.
+            self.note_poll(waits::poll_one(fd, PollFlags::empty(), slice)?);
             return Ok(());
         }
         let data_waits = self.receiving().is_some_and(|receiving| {
