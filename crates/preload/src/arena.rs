@@ -26,8 +26,6 @@ pub mod flag {
     pub const NONBLOCKING: u32 = 1;
     /// The program called shutdown(SHUT_RD).
     pub const READING_SHUT: u32 = 2;
-    /// A write found no room, so that room is an edge when it comes.
-    pub const WRITE_BLOCKED: u32 = 4;
     /// The connection was counted as one of the fabric.
     pub const COUNTED: u32 = 8;
     /// A reset was reported to the program. Later writes give EPIPE, and later reads an end of
@@ -87,6 +85,8 @@ pub struct Shared {
     /// The process that brought the connection to its lane while other processes held it, or 0.
     /// Those processes have not mapped the lane. Children of the process have.
     pub bringer: AtomicU32,
+    /// How many writes found no room and did not wait. Each is followed by an edge.
+    pub write_blocks: AtomicU32,
     /// How many children were forked, and programs started, by processes that held the connection.
     pub heirs: AtomicU32,
     /// The last of those children, or 0 when its number is not known.
@@ -290,6 +290,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     shared.flags.store(if nonblocking { flag::NONBLOCKING } else { 0 }, Ordering::Relaxed);
     shared.address.store(address, Ordering::Relaxed);
     shared.over_tcp.reset();
+    shared.write_blocks.store(0, Ordering::Relaxed);
     shared.unseen_user.store(0, Ordering::Relaxed);
     shared.token.store(new_token(), Ordering::Relaxed);
     // SAFETY: the place is free, so nobody else uses its cells.

@@ -212,6 +212,7 @@ impl Connection {
 /// would close, too, and the threads would see that, which cannot happen on TCP.
 pub fn close_all() {
     reserve::end();
+    epoll::ended();
     for (fd, entry) in table::walk(0, u32::MAX) {
         if let Entry::Connection(place) = entry
             && let Some(connection) = arena::at(place)

@@ -9,7 +9,7 @@ use libc::{
 use libc::{c_int, c_short, pollfd};
 use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
-use weft_socket::{Peer, Phase, StaleWakeups};
+use weft_socket::{Drained, Peer, Phase, StaleWakeups};
 use weft_sync::{AdaptiveWait, Learned, Step};
 
 use crate::arena::Connection;
@@ -101,14 +101,9 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
                     && armed.drain()
                     && let Some(asleep) = armed.falls_asleep()
                 {
-                    let mut left = time_left(deadline, timeout);
-                    if (armed.waits_for_room() || armed.is_unsure())
-                        && !(0..=LOOK_AGAIN_MS).contains(&i64::from(left))
-                    {
-                        left = c_int::try_from(LOOK_AGAIN_MS).unwrap_or(left);
-                    }
+                    let left = armed.bounds(time_left(deadline, timeout));
                     let bell = armed.bell.as_ref().map(|bell| (bell, &asleep));
-                    result = ask_kernel_and_bell(fds, left, bell, kernel);
+                    result = ask_kernel_and_bell(fds, left, Some(&armed), bell, kernel);
                 }
                 drop(armed);
                 if result != 0 {
@@ -206,13 +201,14 @@ fn has_others(fds: &[pollfd]) -> bool {
 
 /// Asks the kernel about everything that lanes do not answer, and merges both answers.
 fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> c_int {
-    ask_kernel_and_bell(fds, timeout, None, kernel)
+    ask_kernel_and_bell(fds, timeout, None, None, kernel)
 }
 
 /// As [`ask_kernel`], in a sleep that a bell ends, too. 0 if only the bell rang.
 fn ask_kernel_and_bell(
     fds: &mut [pollfd],
     timeout: c_int,
+    armed: Option<&Armed>,
     bell: Option<(&Bell, &Asleep)>,
     kernel: &mut KernelWait<'_>,
 ) -> c_int {
@@ -251,7 +247,10 @@ fn ask_kernel_and_bell(
             // A wakeup ends a sleep as a readable byte. Without a sleep, wakeups that were not
             // drained must not count.
             if timeout != 0 {
-                let wakes = connection.wakes_by_kernel(entry.fd);
+                let mut wakes = connection.wakes_by_kernel(entry.fd);
+                if armed.is_some_and(|armed| armed.leaves_wakeups(entry.fd)) {
+                    wakes.remove(PollFlags::IN);
+                }
                 copy.events |= wakes.bits().cast_signed();
                 if copy.events == 0 && connection.peer() != Peer::Alive {
                     // The kernel would tell an end again that the lane has yet to tell.
@@ -325,6 +324,8 @@ struct Armed {
     connections: Vec<ArmedOne>,
     /// Rings where lanes go over an endpoint.
     bell: Option<Bell>,
+    /// Some of them leave wakeups to others.
+    is_deaf: Cell<bool>,
 }
 
 struct ArmedOne {
@@ -332,7 +333,13 @@ struct ArmedOne {
     fd: RawFd,
     writes: bool,
     stale: StaleWakeups,
+    /// Wakeups for others lie in the kernel's socket.
+    leaves_wakeups: Cell<bool>,
 }
+
+/// How long a thread sleeps for something else than data, in milliseconds, while wakeups for data
+/// stay in the kernel's socket: it does not hear its own.
+const DEAF_MS: i64 = 1;
 
 impl Armed {
     fn new(fds: &[pollfd]) -> Self {
@@ -354,10 +361,12 @@ impl Armed {
                 stale = connection.arm(entry.fd, WaitFor::Room);
                 settling.add(connection, WaitFor::Room);
             }
-            connections.push(ArmedOne { connection, fd: entry.fd, writes, stale });
+            let leaves_wakeups = Cell::new(false);
+            let armed = ArmedOne { connection, fd: entry.fd, writes, stale, leaves_wakeups };
+            connections.push(armed);
         }
         settling.settle();
-        Self { connections, bell }
+        Self { connections, bell, is_deaf: Cell::new(false) }
     }
 
     /// The calling thread falls asleep. `None` if it must look once more.
@@ -381,12 +390,39 @@ impl Armed {
         self.connections.iter().any(|armed| armed.writes)
     }
 
+    /// The longest sleep in milliseconds, where the program's limit is `left`.
+    fn bounds(&self, left: c_int) -> c_int {
+        let most = if self.is_deaf.get() {
+            DEAF_MS
+        } else if self.waits_for_room() || self.is_unsure() {
+            LOOK_AGAIN_MS
+        } else {
+            return left;
+        };
+        let is_shorter = (0..=most).contains(&i64::from(left));
+        if is_shorter { left } else { c_int::try_from(most).unwrap_or(left) }
+    }
+
+    /// True when wakeups for others stay in the kernel's socket of `fd`, and would end the sleep.
+    fn leaves_wakeups(&self, fd: RawFd) -> bool {
+        let leaves = |armed: &ArmedOne| armed.fd == fd && armed.leaves_wakeups.get();
+        self.is_deaf.get() && self.connections.iter().any(leaves)
+    }
+
     /// A look after arming found nothing: takes out stale wakeups, which must not end the sleep.
     /// False when a connection is ready after all.
     fn drain(&self) -> bool {
         let mut nothing = true;
         for armed in &self.connections {
-            nothing &= armed.connection.drain(armed.fd, armed.stale);
+            let alone = armed.connection.shared.common.is_only_sleeper();
+            match armed.connection.drain(armed.fd, armed.stale, alone) {
+                Drained::All => {}
+                Drained::NotYet => {
+                    armed.leaves_wakeups.set(true);
+                    self.is_deaf.set(true);
+                }
+                Drained::Broken => nothing = false,
+            }
         }
         nothing
     }

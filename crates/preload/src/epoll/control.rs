@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use libc::c_int;
 
-use super::registration::{Registration, compute, kernel_ctl, kernel_event};
+use super::registration::{Registration, compute, kernel_ctl, kernel_event, tell_kernel};
 use super::sets::{Set, Slot, all_sets, set_at, set_of};
-use super::{ET, OUT};
+use super::{ET, EXCLUSIVE, OUT};
 use weft_socket::Phase;
 
 use crate::arena::{self, Connection};
@@ -29,6 +29,15 @@ pub fn control(
     let known = set.by_fd.get(&fd).copied();
     // SAFETY: the caller's event, which epoll_ctl would read; unaligned since it is packed.
     let wanted = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+    let is_exclusive = |events: u32| events & EXCLUSIVE != 0;
+    if op == libc::EPOLL_CTL_MOD
+        && let Some(registration) = known.and_then(|index| set.get(index))
+        && (is_exclusive(registration.events)
+            || wanted.is_some_and(|wanted| is_exclusive(wanted.events)))
+    {
+        sys::set_errno(libc::EINVAL);
+        return -1;
+    }
     if let Some(index) = known
         && let Some(done) = set.change_quietly(epfd, index, op, wanted, connection)
     {
@@ -89,7 +98,16 @@ impl Set {
         connection: Connection,
     ) -> Option<c_int> {
         let registration = self.get(index)?;
-        if !registration.kernel_edge || registration.place != connection.place {
+        let is_same = registration.kernel_edge && registration.place == connection.place;
+        if !is_same || registration.events & EXCLUSIVE != 0 {
+            return None;
+        }
+        if op != libc::EPOLL_CTL_DEL && wanted.is_some_and(|wanted| wanted.events & EXCLUSIVE != 0)
+        {
+            if registration.dormant {
+                kernel_ctl(epfd, libc::EPOLL_CTL_DEL, registration.fd, std::ptr::null_mut());
+                self.remove(index);
+            }
             return None;
         }
         let refused = match op {
@@ -130,8 +148,11 @@ fn add(
         laned,
         hot: false,
         spent: false,
+        is_off: false,
+        exclusive: wanted.events & EXCLUSIVE != 0,
         dormant: false,
         seen: 0,
+        blocks_seen: connection.shared.write_blocks.load(Ordering::Relaxed),
         fresh: true,
         woken: false,
         kernel_edge: false,
@@ -145,6 +166,7 @@ fn add(
         return -1;
     };
     connection.local.registered.fetch_add(1, Ordering::Relaxed);
+    connection.shared.common.begin_watch(1);
     let Some(registration) = set.get(index) else { return -1 };
     let mut event = kernel_event(registration, index);
     let result = kernel_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &raw mut event);
@@ -190,8 +212,7 @@ impl Set {
         let edges = registration.events & (ET | OUT) == ET;
         if !edges {
             registration.fresh = true;
-            let mut event = kernel_event(registration, index);
-            kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+            tell_kernel(epfd, registration, index);
         }
         self.enlist(epfd, index);
     }
@@ -223,14 +244,13 @@ pub fn moved_back(connection: Connection) {
     for_each_laned(connection, |set, epfd, index| {
         let Some(registration) = set.get(index) else { return };
         registration.leave_lane();
-        let (fd, dormant) = (registration.fd, registration.dormant);
-        let mut event = kernel_event(registration, index);
-        // Removed and added, since the kernel does not modify EPOLLEXCLUSIVE.
-        kernel_ctl(epfd, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
-        if dormant {
+        if registration.dormant {
+            kernel_ctl(epfd, libc::EPOLL_CTL_DEL, registration.fd, std::ptr::null_mut());
             set.remove(index);
         } else {
-            kernel_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &raw mut event);
+            // Removed and added, since the kernel modifies nothing into EPOLLEXCLUSIVE.
+            registration.exclusive = true;
+            tell_kernel(epfd, registration, index);
             set.hot.retain(|hot| *hot != index);
         }
     });
@@ -391,6 +411,7 @@ fn is_to_be_shown(registration: &mut Registration) -> bool {
     };
     match registration.woken {
         true => compute(registration, connection, false) == 0,
-        false => !connection.is_armed(registration.fd),
+        // Wakeups that another sleeper left would still show the set as ready.
+        false => !connection.is_armed(registration.fd) || connection.has_stale_wakeups(),
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
 
-use super::registration::{agree, compute, kernel_ctl, kernel_event, parse_tag};
+use super::registration::{agree, compute, is_quiet, kernel_ctl, parse_tag, tell_kernel};
 use super::sets::Set;
 use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP, RDNORM};
 use weft_socket::Phase;
@@ -37,17 +37,12 @@ impl Set {
         let stale = registration.arm(connection);
         let writes = registration.events & OUT != 0;
         registration.settle(connection);
-        let nothing = compute(registration, connection, false) == 0
-            && connection.drain(registration.fd, stale);
-        if nothing {
+        if is_quiet(registration, connection, stale) {
             agree(epfd, registration, index);
             self.room |= writes;
         } else {
-            // The kernel's socket always has room, so asking for EPOLLOUT wakes the sleeper.
-            let mut event = kernel_event(registration, index);
-            event.events |= OUT;
             registration.woken = true;
-            kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+            tell_kernel(epfd, registration, index);
             self.warm(index);
         }
     }
@@ -134,7 +129,8 @@ impl Set {
         for index in indices {
             let Some(registration) = self.get(*index) else { continue };
             registration.idle = 0;
-            let Some(connection) = arena::at(registration.place) else {
+            let connection = arena::at(registration.place).filter(|_| !registration.spent);
+            let Some(connection) = connection else {
                 registration.hot = false;
                 continue;
             };
@@ -150,14 +146,11 @@ impl Set {
         let mut ready = false;
         for (index, connection, stale) in armed {
             let Some(registration) = self.get(index) else { continue };
-            let nothing = compute(registration, connection, false) == 0
-                && connection.drain(registration.fd, stale);
-            if nothing {
+            if is_quiet(registration, connection, stale) {
                 agree(epfd, registration, index);
                 registration.hot = false;
             } else {
-                connection.woken(registration.fd, WaitFor::Data);
-                connection.woken(registration.fd, WaitFor::Room);
+                registration.woken_by_kernel(connection);
                 ready = true;
             }
         }
@@ -177,10 +170,21 @@ impl Set {
     ) -> Option<libc::epoll_event> {
         let Some((index, generation)) = parse_tag(event.u64) else { return Some(event) };
         let registration = self.get(index)?;
-        if registration.dormant || registration.generation != generation {
+        if registration.generation != generation {
+            return None;
+        }
+        if registration.dormant {
+            kernel_ctl(epfd, libc::EPOLL_CTL_DEL, registration.fd, std::ptr::null_mut());
+            self.remove(index);
             return None;
         }
         let connection = arena::at(registration.place)?;
+        if registration.spent {
+            // The bytes are for others that wait for this connection.
+            registration.is_off = true;
+            tell_kernel(epfd, registration, index);
+            return None;
+        }
         let data = registration.data;
         if !registration.laned {
             if event.events & IN != 0 {
@@ -204,8 +208,7 @@ impl Set {
         if kernel & IN != 0 {
             connection.woken_by_bytes();
         }
-        connection.woken(registration.fd, WaitFor::Data);
-        connection.woken(registration.fd, WaitFor::Room);
+        registration.woken_by_kernel(connection);
         let was_edge = registration.kernel_edge;
         let mut ready = compute(registration, connection, true);
         agree(epfd, registration, index);
@@ -222,8 +225,7 @@ impl Set {
             registration.fresh &= ready == 0;
             if ready == 0 && registration.events & ONESHOT != 0 {
                 // A wakeup used up the kernel's one-shot.
-                let mut event = kernel_event(registration, index);
-                kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+                tell_kernel(epfd, registration, index);
             }
         }
         self.warm(index);
@@ -260,8 +262,7 @@ impl Set {
         let shot = registration.events & ONESHOT != 0;
         registration.spent = shot && event.events != 0;
         if shot && event.events == 0 {
-            let mut event = kernel_event(registration, index);
-            kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+            tell_kernel(epfd, registration, index);
         }
         self.moved_to_lane(epfd, index);
         (event.events != 0).then_some(event)

@@ -24,7 +24,7 @@ use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRD
 pub use control::{
     closed, closing, control, forget, forget_here, moved, moved_back, rung, shut, watched,
 };
-pub use sets::{after_fork, before_fork, created, destroyed, forked, is_ours, retain};
+pub use sets::{after_fork, before_fork, created, destroyed, ended, forked, is_ours, retain};
 pub use wait::wait;
 
 const IN: u32 = bits(EPOLLIN);
@@ -35,6 +35,8 @@ const RDHUP: u32 = bits(EPOLLRDHUP);
 const RDNORM: u32 = bits(libc::EPOLLRDNORM);
 const ET: u32 = bits(EPOLLET);
 const ONESHOT: u32 = bits(EPOLLONESHOT);
+
+const EXCLUSIVE: u32 = bits(libc::EPOLLEXCLUSIVE);
 
 const fn bits(value: c_int) -> u32 {
     value.cast_unsigned()

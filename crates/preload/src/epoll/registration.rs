@@ -1,13 +1,14 @@
 //! A connection in a set: the program's events, the kernel's events, and its readiness.
 
 use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
 
 use libc::c_int;
 use weft_fabric::WaitFor;
-use weft_socket::StaleWakeups;
+use weft_socket::{Drained, StaleWakeups};
 
-use super::{ERR, ET, HUP, IN, ONESHOT, OUT, RDHUP};
-use crate::arena::{Connection, flag};
+use super::{ERR, ET, EXCLUSIVE, HUP, IN, ONESHOT, OUT, RDHUP};
+use crate::arena::Connection;
 use crate::sys::{self, Word};
 use crate::waits;
 
@@ -47,11 +48,17 @@ pub(super) struct Registration {
     pub(super) hot: bool,
     /// EPOLLONESHOT has fired.
     pub(super) spent: bool,
+    /// The kernel was told not to report bytes, since a wakeup came while EPOLLONESHOT had fired.
+    pub(super) is_off: bool,
+    /// The kernel's registration has EPOLLEXCLUSIVE, so that it cannot be modified.
+    pub(super) exclusive: bool,
     /// The program removed it. The kernel's set still has it, since programs that add and remove a
     /// connection for every message would make two system calls for each.
     pub(super) dormant: bool,
     /// The count of arrivals when an edge was last reported.
     pub(super) seen: u64,
+    /// The count of writes without room when EPOLLOUT was last reported.
+    pub(super) blocks_seen: u32,
     /// The next readiness is reported even without an edge.
     pub(super) fresh: bool,
     /// The kernel was asked for EPOLLOUT, which is always ready, to wake a thread that waits for
@@ -83,6 +90,15 @@ impl Registration {
         }
     }
 
+    /// The kernel reported bytes: a set looks by itself from now on. Other sleepers rely on a word
+    /// that this registration does not wait for.
+    pub(super) fn woken_by_kernel(&self, connection: Connection) {
+        connection.woken(self.fd, WaitFor::Data);
+        if self.events & OUT != 0 {
+            connection.woken(self.fd, WaitFor::Room);
+        }
+    }
+
     /// Resets the state that belongs to a lane, which the connection no longer has.
     pub(super) fn leave_lane(&mut self) {
         self.laned = false;
@@ -94,6 +110,7 @@ impl Registration {
         self.wants_edge = false;
         self.wants_room = false;
         self.woken = false;
+        self.is_off = false;
     }
 
     /// Stores what the program asked for in `epoll_ctl`.
@@ -109,19 +126,36 @@ impl Registration {
 /// The event for the kernel's `epoll_ctl`: what its set must watch for, and the tag.
 pub(super) fn kernel_event(registration: &Registration, index: u32) -> libc::epoll_event {
     let events = if registration.spent {
-        0
+        // Edges alone: the kernel reports the end of both directions whatever it is asked for.
+        ET
     } else if !registration.laned {
         registration.events
     } else {
         // While the receiving direction is on TCP, the kernel's edges and one-shots apply.
         let own = registration.events & (ET | ONESHOT);
         let room = if registration.kernel_room { registration.events & OUT } else { 0 };
-        IN | RDHUP | room | if registration.kernel_edge { ET } else { own }
+        // The kernel's socket always has room, so asking for EPOLLOUT wakes a sleeper.
+        let woken = if registration.woken { OUT } else { 0 };
+        IN | RDHUP | room | woken | if registration.kernel_edge { ET } else { own }
     };
     libc::epoll_event {
         events,
         u64: TAG | u64::from(registration.generation << INDEX_BITS | index),
     }
+}
+
+/// Makes the kernel's registration agree with [`kernel_event`].
+pub(super) fn tell_kernel(epfd: RawFd, registration: &mut Registration, index: u32) {
+    let mut event = kernel_event(registration, index);
+    let fd = registration.fd;
+    if registration.exclusive {
+        // The kernel does not modify EPOLLEXCLUSIVE.
+        kernel_ctl(epfd, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
+        kernel_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &raw mut event);
+    } else {
+        kernel_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &raw mut event);
+    }
+    registration.exclusive = event.events & EXCLUSIVE != 0;
 }
 
 /// Makes the kernel's `epoll_ctl`.
@@ -140,6 +174,7 @@ pub(super) fn kernel_ctl(
 /// Updates the kernel's registration, if a direction has moved or a sleeper was woken since.
 pub(super) fn agree(epfd: RawFd, registration: &mut Registration, index: u32) {
     let changed = registration.woken
+        || registration.is_off
         || registration.kernel_edge != registration.wants_edge
         || registration.kernel_room != registration.wants_room;
     if !changed || !registration.laned || registration.dormant || registration.spent {
@@ -148,8 +183,20 @@ pub(super) fn agree(epfd: RawFd, registration: &mut Registration, index: u32) {
     registration.kernel_edge = registration.wants_edge;
     registration.kernel_room = registration.wants_room;
     registration.woken = false;
-    let mut event = kernel_event(registration, index);
-    kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+    registration.is_off = false;
+    tell_kernel(epfd, registration, index);
+}
+
+/// The look after a registration was armed: true if it is ready for nothing and not broken, so that
+/// the kernel may wait for it. Takes wakeups that nobody waits for. Those that stay for others make
+/// no further edge.
+pub(super) fn is_quiet(
+    registration: &mut Registration,
+    connection: Connection,
+    stale: StaleWakeups,
+) -> bool {
+    compute(registration, connection, false) == 0
+        && connection.drain(registration.fd, stale, false) != Drained::Broken
 }
 
 /// The events for which a registration on a lane is ready. With `report`, edges and one-shots count
@@ -165,7 +212,8 @@ pub(super) fn compute(
     let wants = registration.events;
     let mut ready = 0;
     // Counted before the look. Bytes that arrive in between are not reported, and make another
-    // edge.
+    // edge. So do writes.
+    let blocks = connection.shared.write_blocks.load(Ordering::Relaxed);
     let arrived = match wants & ET {
         0 => 0,
         _ => connection.arrived(registration.seen).unwrap_or(0),
@@ -194,7 +242,7 @@ pub(super) fn compute(
         ready |= OUT;
     }
     if wants & ET != 0 {
-        ready = edge(registration, connection, ready, arrived, report);
+        ready = edge(registration, ready, (arrived, blocks), report);
     }
     if report && ready != 0 && wants & ONESHOT != 0 {
         registration.spent = true;
@@ -214,13 +262,12 @@ fn writes(registration: &mut Registration, connection: Connection) -> bool {
 /// `ready` if something is new since the last report, else 0.
 fn edge(
     registration: &mut Registration,
-    connection: Connection,
     ready: u32,
-    arrived: u64,
+    (arrived, blocks): (u64, u32),
     report: bool,
 ) -> u32 {
     let new_data = arrived > registration.seen && ready & (IN | RDHUP | HUP) != 0;
-    let room = ready & OUT != 0 && connection.has(flag::WRITE_BLOCKED);
+    let room = ready & OUT != 0 && blocks != registration.blocks_seen;
     if !(registration.fresh && ready != 0 || new_data || room) {
         return 0;
     }
@@ -228,7 +275,7 @@ fn edge(
         registration.fresh = false;
         registration.seen = registration.seen.max(arrived);
         if ready & OUT != 0 {
-            connection.set(flag::WRITE_BLOCKED, false);
+            registration.blocks_seen = blocks;
         }
     }
     ready

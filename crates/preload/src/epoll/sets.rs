@@ -72,7 +72,9 @@ pub fn created(epfd: RawFd) {
 pub(super) fn set_of(epfd: RawFd, make: bool) -> Option<LocalGuard<'static, Set>> {
     if let Entry::Epoll(number) = table::get(epfd) {
         let mut set = set_at(number)?.lock()?;
-        set.inherited = false;
+        if set.inherited {
+            set.take_over();
+        }
         return Some(set);
     }
     if !make || !table::covers(epfd) {
@@ -120,6 +122,17 @@ impl Set {
         Some(index)
     }
 
+    /// This process begins to use a set that it inherited.
+    #[cold]
+    fn take_over(&mut self) {
+        self.inherited = false;
+        for registration in self.registrations.iter().flatten() {
+            if let Some(connection) = arena::at(registration.place) {
+                connection.shared.common.begin_watch(1);
+            }
+        }
+    }
+
     pub(super) fn remove(&mut self, index: u32) {
         let Some(place) = self.registrations.get_mut(index as usize) else { return };
         let Some(registration) = place.take() else { return };
@@ -130,6 +143,9 @@ impl Set {
         self.hot.retain(|hot| *hot != index);
         self.free.push(index);
         if let Some(connection) = arena::at(registration.place) {
+            if !self.inherited {
+                connection.shared.common.end_watch(1);
+            }
             let registered = &connection.local.registered;
             let _ = registered
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
@@ -178,6 +194,17 @@ pub fn after_fork() {
 pub fn forked() {
     for mut set in all_sets().filter_map(Slot::lock) {
         set.inherited = true;
+    }
+}
+
+/// This process ends: none of its sets relies on wakeups any more.
+pub fn ended() {
+    for set in all_sets().filter_map(Slot::lock).filter(|set| !set.inherited) {
+        for registration in set.registrations.iter().flatten() {
+            if let Some(connection) = arena::at(registration.place) {
+                connection.shared.common.end_watch(1);
+            }
+        }
     }
 }
 
