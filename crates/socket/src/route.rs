@@ -287,6 +287,11 @@ impl Outward {
         self.position = bytes;
     }
 
+    /// The number of bytes that went to TCP.
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
     /// True if a boundary can be posted, since all bytes of TCP are counted.
     fn is_certain(&self) -> bool {
         self.count.get() == Count::Exact

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use libc::c_int;
 
-use super::registration::{Registration, compute, kernel_ctl, kernel_event, tell_kernel};
+use super::kernel::{has_fired, kernel_ctl, kernel_event, tell_kernel};
+use super::registration::{Registration, compute};
 use super::sets::{Set, Slot, all_sets, set_at, set_of};
 use super::{ET, EXCLUSIVE, OUT};
 use weft_socket::Phase;
@@ -22,7 +23,26 @@ pub fn control(
     event: *mut libc::epoll_event,
     connection: Connection,
 ) -> c_int {
-    connection.decide(fd, 0);
+    if op == libc::EPOLL_CTL_ADD {
+        connection.decide_if_laned(fd);
+    } else {
+        connection.decide(fd, 0);
+    }
+    let result = control_undecided(epfd, op, fd, event, connection);
+    if op == libc::EPOLL_CTL_ADD && result == 0 {
+        // In a set that is waited for, it may move from here on.
+        connection.decide(fd, 0);
+    }
+    result
+}
+
+fn control_undecided(
+    epfd: RawFd,
+    op: c_int,
+    fd: RawFd,
+    event: *mut libc::epoll_event,
+    connection: Connection,
+) -> c_int {
     let Some(mut set) = set_of(epfd, op == libc::EPOLL_CTL_ADD) else {
         return kernel_ctl(epfd, op, fd, event);
     };
@@ -58,6 +78,7 @@ pub fn control(
             let Some(registration) = set.get(index) else { return -1 };
             registration.change(wanted);
             registration.laned |= laned;
+            registration.tagged = registration.laned;
             let mut event = kernel_event(registration, index);
             let laned = registration.laned;
             let result = kernel_ctl(epfd, op, fd, &raw mut event);
@@ -150,6 +171,7 @@ fn add(
         spent: false,
         is_off: false,
         exclusive: wanted.events & EXCLUSIVE != 0,
+        tagged: laned,
         dormant: false,
         seen: 0,
         blocks_seen: connection.shared.write_blocks.load(Ordering::Relaxed),
@@ -207,10 +229,12 @@ impl Set {
     /// The connection of a registration came to a lane.
     pub(super) fn moved_to_lane(&mut self, epfd: RawFd, index: u32) {
         let Some(registration) = self.get(index) else { return };
+        registration.spent |= has_fired(epfd, registration);
         registration.laned = true;
-        // The kernel would report an edge again if it were told the same events again.
-        let edges = registration.events & (ET | OUT) == ET;
-        if !edges {
+        if registration.events & (ET | OUT) == ET {
+            // Told anything now, the kernel would report an edge of what lies on TCP again.
+            self.untagged.push(index);
+        } else {
             registration.fresh = true;
             tell_kernel(epfd, registration, index);
         }
@@ -369,7 +393,19 @@ pub fn watched(epfd: RawFd, outer: Option<RawFd>) {
     {
         outer.inner.push(epfd);
     }
+    if outer.is_none() {
+        see(epfd);
+    }
     show(epfd, DEPTH_MAX);
+}
+
+/// The library saw a wait for the set `epfd`, or for one that it is in.
+fn see(epfd: RawFd) {
+    if let Some(mut set) = set_of(epfd, false)
+        && !set.is_seen
+    {
+        set.see();
+    }
 }
 
 /// A thread is about to wait for a set: makes the kernel report the present readiness of the sets
@@ -385,7 +421,10 @@ fn look_within(epfd: RawFd, depth: u32) {
     }
     let inner = set.inner.clone();
     drop(set);
-    inner.into_iter().for_each(|each| show(each, depth - 1));
+    for each in inner {
+        see(each);
+        show(each, depth - 1);
+    }
 }
 
 /// Makes the kernel report a set as ready when one of its connections is ready.

@@ -5,7 +5,8 @@ use std::os::fd::RawFd;
 use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
 
-use super::registration::{agree, compute, is_quiet, kernel_ctl, parse_tag, tell_kernel};
+use super::kernel::{agree, has_fired, kernel_ctl, parse_tag, tell_kernel};
+use super::registration::{Registration, compute, is_quiet};
 use super::sets::Set;
 use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP, RDNORM};
 use weft_socket::Phase;
@@ -165,10 +166,15 @@ impl Set {
     pub(super) fn translate(
         &mut self,
         epfd: RawFd,
-        mut event: libc::epoll_event,
+        event: libc::epoll_event,
         found: &mut [libc::epoll_event],
     ) -> Option<libc::epoll_event> {
-        let Some((index, generation)) = parse_tag(event.u64) else { return Some(event) };
+        let Some((index, generation)) = parse_tag(event.u64) else {
+            if self.untagged.is_empty() {
+                return Some(event);
+            }
+            return self.translate_untagged(epfd, event, found);
+        };
         let registration = self.get(index)?;
         if registration.generation != generation {
             return None;
@@ -178,13 +184,24 @@ impl Set {
             self.remove(index);
             return None;
         }
-        let connection = arena::at(registration.place)?;
         if registration.spent {
             // The bytes are for others that wait for this connection.
             registration.is_off = true;
             tell_kernel(epfd, registration, index);
             return None;
         }
+        self.translate_tagged(epfd, event, index, found)
+    }
+
+    fn translate_tagged(
+        &mut self,
+        epfd: RawFd,
+        mut event: libc::epoll_event,
+        index: u32,
+        found: &mut [libc::epoll_event],
+    ) -> Option<libc::epoll_event> {
+        let registration = self.get(index)?;
+        let connection = arena::at(registration.place)?;
         let data = registration.data;
         if !registration.laned {
             if event.events & IN != 0 {
@@ -245,6 +262,34 @@ impl Set {
         event.events = ready;
         event.u64 = data;
         Some(event)
+    }
+
+    /// The kernel reported something by the program's data. It may be a connection that came to its
+    /// lane since, and is then told as one. If that tells of nothing, it may be another descriptor
+    /// with the same data, of which the program must be told.
+    #[cold]
+    fn translate_untagged(
+        &mut self,
+        epfd: RawFd,
+        event: libc::epoll_event,
+        found: &mut [libc::epoll_event],
+    ) -> Option<libc::epoll_event> {
+        let data = event.u64;
+        let all = std::mem::take(&mut self.untagged);
+        let waits = |registration: &Registration| registration.laned && !registration.tagged;
+        self.untagged =
+            all.into_iter().filter(|index| self.get(*index).is_some_and(|r| waits(r))).collect();
+        let is_it = |set: &mut Self, index| set.get(index).is_some_and(|r| r.data == data);
+        let it = self.untagged.clone().into_iter().find(|index| is_it(self, *index));
+        let Some(index) = it else { return Some(event) };
+        let registration = self.get(index)?;
+        registration.spent |= has_fired(epfd, registration);
+        let told = self.translate_tagged(epfd, event, index, found);
+        let has_data = |other: &libc::epoll_event| {
+            let other_data = other.u64;
+            other_data == data
+        };
+        if told.is_none() && !found.iter().any(has_data) { Some(event) } else { told }
     }
 
     /// The kernel reported a connection that another thread is moving to its lane. The bytes are

@@ -3,36 +3,13 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use libc::c_int;
 use weft_fabric::WaitFor;
 use weft_socket::{Drained, StaleWakeups};
 
-use super::{ERR, ET, EXCLUSIVE, HUP, IN, ONESHOT, OUT, RDHUP};
+use super::{ERR, ET, HUP, IN, ONESHOT, OUT, RDHUP};
 use crate::arena::Connection;
-use crate::sys::{self, Word};
+
 use crate::waits;
-
-/// The upper half of a tag. No pointer and no small number has these bits.
-const TAG: u64 = 0xe7f7_5bad << 32;
-pub(super) const TAG_MASK: u64 = 0xffff_ffff << 32;
-
-/// The lower half of a tag: the index of a registration takes so many bits, its generation the
-/// rest.
-const INDEX_BITS: u32 = 20;
-/// Generations that tags can tell apart.
-pub(super) const GENERATIONS: u32 = 1 << (32 - INDEX_BITS);
-/// Registrations that a set can have.
-pub(super) const REGISTRATIONS_MAX: usize = 1 << INDEX_BITS;
-
-/// The index and the generation of the registration that a tag names; `None` for the program's
-/// data.
-pub(super) fn parse_tag(tag: u64) -> Option<(u32, u32)> {
-    if tag & TAG_MASK != TAG {
-        return None;
-    }
-    let low = u32::try_from(tag & !TAG_MASK).ok()?;
-    Some((low & ((1 << INDEX_BITS) - 1), low >> INDEX_BITS))
-}
 
 /// One connection that the program put into a set.
 pub(super) struct Registration {
@@ -44,6 +21,8 @@ pub(super) struct Registration {
     pub(super) data: u64,
     /// The connection has a lane, so readiness is computed.
     pub(super) laned: bool,
+    /// The kernel has a tag in place of the program's data.
+    pub(super) tagged: bool,
     /// The connection is looked at directly.
     pub(super) hot: bool,
     /// EPOLLONESHOT has fired.
@@ -123,73 +102,10 @@ impl Registration {
     }
 }
 
-/// The event for the kernel's `epoll_ctl`: what its set must watch for, and the tag.
-pub(super) fn kernel_event(registration: &Registration, index: u32) -> libc::epoll_event {
-    let events = if registration.spent {
-        // Edges alone: the kernel reports the end of both directions whatever it is asked for.
-        ET
-    } else if !registration.laned {
-        registration.events
-    } else {
-        // While the receiving direction is on TCP, the kernel's edges and one-shots apply.
-        let own = registration.events & (ET | ONESHOT);
-        let room = if registration.kernel_room { registration.events & OUT } else { 0 };
-        // The kernel's socket always has room, so asking for EPOLLOUT wakes a sleeper.
-        let woken = if registration.woken { OUT } else { 0 };
-        IN | RDHUP | room | woken | if registration.kernel_edge { ET } else { own }
-    };
-    libc::epoll_event {
-        events,
-        u64: TAG | u64::from(registration.generation << INDEX_BITS | index),
-    }
-}
-
-/// Makes the kernel's registration agree with [`kernel_event`].
-pub(super) fn tell_kernel(epfd: RawFd, registration: &mut Registration, index: u32) {
-    let mut event = kernel_event(registration, index);
-    let fd = registration.fd;
-    if registration.exclusive {
-        // The kernel does not modify EPOLLEXCLUSIVE.
-        kernel_ctl(epfd, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
-        kernel_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &raw mut event);
-    } else {
-        kernel_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &raw mut event);
-    }
-    registration.exclusive = event.events & EXCLUSIVE != 0;
-}
-
-/// Makes the kernel's `epoll_ctl`.
-pub(super) fn kernel_ctl(
-    epfd: RawFd,
-    op: c_int,
-    fd: RawFd,
-    event: *mut libc::epoll_event,
-) -> c_int {
-    let arguments = [epfd.word(), op.word(), fd.word(), event.word(), 0, 0];
-    // SAFETY: epoll_ctl reads one event, unless the pointer is null; a bad descriptor is an error.
-    let result = unsafe { sys::raw(libc::SYS_epoll_ctl, arguments) };
-    c_int::try_from(sys::c_result(result)).unwrap_or(-1)
-}
-
-/// Updates the kernel's registration, if a direction has moved or a sleeper was woken since.
-pub(super) fn agree(epfd: RawFd, registration: &mut Registration, index: u32) {
-    let changed = registration.woken
-        || registration.is_off
-        || registration.kernel_edge != registration.wants_edge
-        || registration.kernel_room != registration.wants_room;
-    if !changed || !registration.laned || registration.dormant || registration.spent {
-        return;
-    }
-    registration.kernel_edge = registration.wants_edge;
-    registration.kernel_room = registration.wants_room;
-    registration.woken = false;
-    registration.is_off = false;
-    tell_kernel(epfd, registration, index);
-}
-
 /// The look after a registration was armed: true if it is ready for nothing and not broken, so that
 /// the kernel may wait for it. Takes wakeups that nobody waits for. Those that stay for others make
 /// no further edge.
+#[inline(never)]
 pub(super) fn is_quiet(
     registration: &mut Registration,
     connection: Connection,

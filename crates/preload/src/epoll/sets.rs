@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use weft_sync::Learned;
 
-use super::registration::{GENERATIONS, REGISTRATIONS_MAX, Registration};
+use super::kernel::{GENERATIONS, REGISTRATIONS_MAX};
+use super::registration::Registration;
 use crate::arena;
 use crate::guard::{ForkLock, LocalGuard, LocalLock};
 use crate::sys;
@@ -32,12 +33,17 @@ pub(super) struct Set {
     pub(super) sleeping: u32,
     /// A connection of this set waits for room.
     pub(super) room: bool,
+    /// Registrations on lanes for which the kernel still has the program's data.
+    pub(super) untagged: Vec<u32>,
     /// Another set, or a poll, waits for this set.
     pub(super) nested: bool,
     /// The sets in this set.
     pub(super) inner: Vec<RawFd>,
     /// Calls in a row in which hot connections alone filled the program's buffer.
     pub(super) full_calls: u32,
+    /// The library saw a wait for this set, so it sees them all. A program may wait by system calls
+    /// of its own: then it is not seen what it waits for, and when.
+    pub(super) is_seen: bool,
     /// The set was inherited by fork and is not used by this process: its kernel side is another's.
     pub(super) inherited: bool,
 }
@@ -117,9 +123,21 @@ impl Set {
             }
             None => return None,
         };
+        if !self.is_seen {
+            count_unseen(&registration, 1);
+        }
         self.registrations[index as usize] = Some(registration);
         self.by_fd.insert(fd, index);
         Some(index)
+    }
+
+    /// The library saw a wait for this set.
+    #[cold]
+    pub(super) fn see(&mut self) {
+        self.is_seen = true;
+        for registration in self.registrations.iter().flatten() {
+            count_unseen(registration, -1);
+        }
     }
 
     /// This process begins to use a set that it inherited.
@@ -146,10 +164,19 @@ impl Set {
             if !self.inherited {
                 connection.shared.common.end_watch(1);
             }
+            if !self.is_seen {
+                count_unseen(&registration, -1);
+            }
             let registered = &connection.local.registered;
             let _ = registered
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
         }
+    }
+}
+
+fn count_unseen(registration: &Registration, change: i32) {
+    if let Some(connection) = arena::at(registration.place) {
+        connection.local.unseen_sets.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
     }
 }
 

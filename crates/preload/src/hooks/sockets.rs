@@ -9,7 +9,7 @@ use rustix::net::{SocketType, ipproto, sockopt};
 use weft_fabric::WaitFor;
 use weft_socket::{Origin, Phase, Side};
 
-use super::descriptors::note_blocking;
+use super::descriptors::{note_blocking, note_signals};
 use super::{as_int, kernel};
 use crate::arena::{Connection, flag};
 use crate::connection::{find, has_low_water, made, note_low_water, track};
@@ -145,6 +145,7 @@ pub(super) unsafe extern "C-unwind" fn connect(
         // SAFETY: the program's address, which connect(2) just read.
         let family = c_int::from(unsafe { (*address).sa_family });
         let internet = family == libc::AF_INET || family == libc::AF_INET6;
+        let is_unknown = table::get(fd) == Entry::None;
         let nonblocking = match table::get(fd) {
             Entry::Unconnected { nonblocking } if begun && internet => Some(nonblocking),
             Entry::None if begun && internet && is_tcp(fd) => {
@@ -157,6 +158,9 @@ pub(super) unsafe extern "C-unwind" fn connect(
             // SAFETY: as above; `bytes_of` cuts the length at that of the longest internet address.
             let remote = unsafe { bytes_of(address, length) };
             track(fd, Side::Connected, nonblocking, Address::Remote(remote).place());
+            if is_unknown && sys::is_signalled(fd) {
+                note_signals(fd);
+            }
         }
         sys::set_errno(errno);
     }
@@ -406,6 +410,13 @@ pub(super) unsafe extern "C-unwind" fn ioctl(
     if result == 0 && request == libc::FIONBIO {
         // SAFETY: the kernel just read an int there.
         note_blocking(fd, unsafe { argument.cast::<c_int>().read_unaligned() } != 0);
+    }
+    if result == 0
+        && request == libc::FIOASYNC
+        // SAFETY: as above.
+        && unsafe { argument.cast::<c_int>().read_unaligned() } != 0
+    {
+        note_signals(fd);
     }
     result
 }

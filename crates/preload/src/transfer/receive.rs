@@ -41,6 +41,9 @@ impl Connection {
                 return Err(Errno::CANCELED);
             }
         }
+        if self.blocks(how) {
+            self.note_read(fd);
+        }
         if let Some(result) = self.receive_as_without_weft(fd, targets, wanted, how) {
             return result;
         }
