@@ -206,6 +206,57 @@ class signal_for_an_urgent_byte:
         t.sync()
 
 
+def signalled_for_bytes(t, ask):
+    """A signal comes for each of three messages; `ask` makes the kernel send it."""
+    c = t.accept()
+    came = threading.Event()
+    signal.signal(signal.SIGIO, lambda *_: came.set())
+    fcntl.fcntl(c, fcntl.F_SETOWN, os.getpid())
+    ask(c)
+    for _ in range(3):
+        came.clear()
+        t.sync()
+        deadline = time.monotonic() + 3
+        while not came.is_set() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        t.say("signalled", came.is_set(), exactly(c, 5))
+        c.sendall(b"there")
+    t.sync()
+
+
+def peer_of_signalled(t):
+    s = t.connect()
+    for _ in range(3):
+        t.sync()
+        s.sendall(b"hello")
+        t.say(exactly(s, 5))
+    t.sync()
+
+
+@case
+class signal_for_bytes:
+    def server(t):
+        def ask(c):
+            flags = fcntl.fcntl(c, fcntl.F_GETFL)
+            fcntl.fcntl(c, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+        signalled_for_bytes(t, ask)
+
+    client = peer_of_signalled
+
+
+@case
+class signal_for_bytes_by_ioctl_of_a_copy:
+    def server(t):
+        def ask(c):
+            with socket.socket(fileno=os.dup(c.fileno())) as copy:
+                fcntl.ioctl(copy, termios.FIOASYNC, struct.pack("i", 1))
+
+        signalled_for_bytes(t, ask)
+
+    client = peer_of_signalled
+
+
 @case
 class completions_of_zero_copy:
     def server(t):

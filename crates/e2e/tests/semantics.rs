@@ -171,6 +171,8 @@ fn returns_to_tcp(name: &str) -> bool {
         "program_without_weft_finds_what_was_not_read",
         "reader_pauses_again_and_again",
         "signal_for_an_urgent_byte",
+        "signal_for_bytes",
+        "signal_for_bytes_by_ioctl_of_a_copy",
         "spawned_in_use_without_weft",
         "spliced_into_a_connection",
         "spliced_out_of_a_connection",

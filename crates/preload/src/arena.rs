@@ -28,8 +28,8 @@ pub mod flag {
     pub const NONBLOCKING: u32 = 1;
     /// The program called shutdown(SHUT_RD).
     pub const READING_SHUT: u32 = 2;
-    /// A write found no room, so that room is an edge when it comes.
-    pub const WRITE_BLOCKED: u32 = 4;
+    /// The program waited for data where the library saw it: in a blocking read, or by `poll`.
+    pub const AWAITED: u32 = 4;
     /// The connection was counted as one of the fabric.
     pub const COUNTED: u32 = 8;
     /// A reset was reported to the program. Later writes give EPIPE, and later reads an end of
@@ -93,6 +93,8 @@ pub struct Shared {
     /// The process that brought the connection to its lane while other processes held it, or 0.
     /// Those processes have not mapped the lane. Children of the process have.
     pub bringer: AtomicU32,
+    /// How many writes found no room and did not wait. Each is followed by an edge.
+    pub write_blocks: AtomicU32,
     /// How many children were forked, and programs started, by processes that held the connection.
     pub heirs: AtomicU32,
     /// The last of those children, or 0 when its number is not known.
@@ -116,6 +118,8 @@ pub struct Local {
     pub fds: AtomicU32,
     /// Epoll sets of this process that contain the connection.
     pub registered: AtomicU32,
+    /// Those of them for which the library saw no wait.
+    pub unseen_sets: AtomicU32,
     /// Lessons from earlier waits ([`weft_sync::Learned`]).
     pub learned: AtomicU32,
     /// Finds in a row after which the connection counts as awake; 0 when it does.
@@ -353,6 +357,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     shared.refs.store(1, Ordering::Relaxed);
     connection.local.fds.store(1, Ordering::Relaxed);
     shared.common.reset();
+    shared.write_blocks.store(0, Ordering::Relaxed);
     shared.unseen_user.store(0, Ordering::Relaxed);
     // SAFETY: the place is free, so nobody else uses its cells.
     unsafe { *shared.receive.get() = ReceiveSide::default() };
@@ -362,6 +367,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     connection.local.registered.store(0, Ordering::Relaxed);
     connection.local.lent.store(0, Ordering::Relaxed);
     connection.local.holds.store(0, Ordering::Relaxed);
+    connection.local.unseen_sets.store(0, Ordering::Relaxed);
     shared.phase.set(Phase::Fresh);
     Some(connection)
 }

@@ -56,6 +56,7 @@ impl Connection {
                 self.decided()
             }
             Phase::Fresh if self.is_in_kernel_wait() => Phase::Fresh,
+            waits @ (Phase::Fresh | Phase::Pending) if !self.waits_are_seen(pending) => waits,
             Phase::Fresh if !self.may_be_invited() && !self.is_due(fd, pending) => Phase::Fresh,
             Phase::Pending if !self.looks_again() || self.is_in_kernel_wait() => Phase::Pending,
             Phase::Fresh | Phase::Deciding | Phase::Pending => self.decide_slowly(fd, pending),
@@ -277,6 +278,7 @@ impl Connection {
             stays @ (Phase::Fresh | Phase::Pending) if !(self.is_seen() && self.is_counted(fd)) => {
                 stays
             }
+            stays @ (Phase::Fresh | Phase::Pending) if !self.waits_are_seen(pending) => stays,
             // Looked at under the claim, for which the thread that ends the process waits.
             stays @ (Phase::Fresh | Phase::Pending) if process::is_ending() => stays,
             Phase::Fresh if self.may_be_invited() && self.accept_invitation(fd) => Phase::Laned,
@@ -363,7 +365,53 @@ impl Connection {
         }
     }
 
+    /// True when the library sees what the program does until it reads again. Programs may wait by
+    /// system calls of their own, and the kernel shows nothing of what is on a lane: no bytes, and
+    /// room in place of none. A connection in an epoll set needs a wait for that set; any other one
+    /// a blocking read that waited, or a `poll` or `select` for data. A program that only writes,
+    /// and waits in its writes, has nothing to be told when it is about to write.
+    pub fn waits_are_seen(&self, pending: usize) -> bool {
+        let registered = self.local.registered.load(Ordering::Relaxed) > 0;
+        if registered {
+            return self.local.unseen_sets.load(Ordering::Relaxed) == 0;
+        }
+        let only_writes =
+            || pending > 0 && !self.has(flag::NONBLOCKING) && !self.shared.over_tcp.reads.are_any();
+        self.has(flag::AWAITED) || only_writes()
+    }
+
+    /// Called before a read that may block: if there is nothing to read, the library sees the wait.
+    #[inline]
+    pub fn note_read(&self, fd: RawFd) {
+        if !self.has(flag::AWAITED) && self.phase() != Phase::Declined {
+            self.look_whether_read_waits(fd);
+        }
+    }
+
+    #[cold]
+    fn look_whether_read_waits(&self, fd: RawFd) {
+        if sys::poll_now(fd, PollFlags::IN).is_ok_and(|seen| seen.is_empty()) {
+            self.set(flag::AWAITED, true);
+        }
+    }
+
+    /// False when the program moved bytes where the library did not see it: by system calls of its
+    /// own, or through a descriptor that it got by one.
+    fn saw_all_bytes(&self, fd: RawFd) -> bool {
+        let (Some(receiving), Some(sending)) = (self.receiving(), self.sending()) else {
+            return true;
+        };
+        sys::tcp_position(fd).is_none_or(|position| {
+            position.written == sending.state.tcp_written()
+                && position.taken == receiving.state.tcp_taken()
+        })
+    }
+
     fn ask(&self, fd: RawFd) -> Phase {
+        if !self.has(flag::UNSEEN) && !self.saw_all_bytes(fd) {
+            self.decline(TcpReason::Unseen);
+            return Phase::Declined;
+        }
         let Ok(Some(remote)) = rustix::net::getpeername(sys::borrow(fd)) else {
             // The socket is not connected yet, or no more. The kernel answers the call.
             return Phase::Fresh;

@@ -139,6 +139,7 @@ impl Connection {
     pub fn why_still_on_tcp(&self, fd: RawFd, phase: Phase) -> TcpReason {
         match (phase, self.side()) {
             _ if self.has(flag::NO_LANE) => TcpReason::LimitReached,
+            _ if !self.waits_are_seen(1) && moved_much(fd) => TcpReason::Unseen,
             (Phase::Pending, Side::Accepted) if self.has(flag::PRIMES) => TcpReason::ShortLived,
             (Phase::Pending, Side::Accepted) => TcpReason::PeerNotWeft,
             (Phase::Pending, Side::Connected) if self.shared.over_tcp.done().must_have_asked() => {
@@ -233,6 +234,7 @@ impl Connection {
 /// would close, too, and the threads would see that, which cannot happen on TCP.
 pub fn close_all() {
     reserve::end();
+    epoll::ended();
     for (fd, entry) in table::walk(0, u32::MAX) {
         if let Entry::Connection(place) = entry
             && let Some(connection) = arena::at(place)

@@ -9,7 +9,7 @@ use libc::{
 use libc::{c_int, c_short, pollfd};
 use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
-use weft_socket::{Peer, Phase, StaleWakeups};
+use weft_socket::{Drained, Peer, Phase, StaleWakeups};
 use weft_sync::{AdaptiveWait, Learned, Step};
 
 use crate::arena::{Connection, Hold, flag};
@@ -56,8 +56,11 @@ pub fn concerns(fds: &[pollfd]) -> bool {
 pub fn wait(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_int {
     lanes::look_after();
     for entry in fds.iter().filter(|entry| !connection::is_decided(entry.fd)) {
-        if let Some(connection) = connection::find(entry.fd)
-            && connection.decide(entry.fd, 0) == Phase::Pending
+        let Some(connection) = connection::find(entry.fd) else { continue };
+        if entry.events & READS != 0 && !connection.has(flag::AWAITED) {
+            connection.set(flag::AWAITED, true);
+        }
+        if connection.decide(entry.fd, 0) == Phase::Pending
             && entry.events & WRITES != 0
             && limit != Some(0)
             && connection.has(flag::EARLY)
@@ -109,12 +112,9 @@ pub fn wait(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_
                     && armed.drain()
                     && let Some(asleep) = armed.falls_asleep()
                 {
-                    let mut left = waits::time_left(deadline);
-                    if let Some(slice) = armed.slice_ns() {
-                        left = Some(waits::at_most(left, slice));
-                    }
+                    let left = armed.bounds(waits::time_left(deadline));
                     let bell = armed.bell.as_ref().map(|bell| (bell, &asleep));
-                    result = ask_kernel_and_bell(fds, left, bell, kernel);
+                    result = ask_kernel_and_bell(fds, left, Some(&armed), bell, kernel);
                 }
                 drop(armed);
                 if result != 0 {
@@ -210,13 +210,14 @@ fn has_others(fds: &[pollfd]) -> bool {
 
 /// Asks the kernel about everything that lanes do not answer, and merges both answers.
 fn ask_kernel(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_int {
-    ask_kernel_and_bell(fds, limit, None, kernel)
+    ask_kernel_and_bell(fds, limit, None, None, kernel)
 }
 
 /// As [`ask_kernel`], in a sleep that a bell ends, too. 0 if only the bell rang.
 fn ask_kernel_and_bell(
     fds: &mut [pollfd],
     limit: Limit,
+    armed: Option<&Armed>,
     bell: Option<(&Bell, &Asleep)>,
     kernel: &mut KernelWait<'_>,
 ) -> c_int {
@@ -259,7 +260,10 @@ fn ask_kernel_and_bell(
             // A wakeup ends a sleep as a readable byte. Without a sleep, wakeups that were not
             // drained must not count.
             if limit != Some(0) {
-                let wakes = connection.wakes_by_kernel(entry.fd);
+                let mut wakes = connection.wakes_by_kernel(entry.fd);
+                if armed.is_some_and(|armed| armed.leaves_wakeups(entry.fd)) {
+                    wakes.remove(PollFlags::IN);
+                }
                 copy.events |= wakes.bits().cast_signed();
                 if copy.events == 0 && connection.peer() != Peer::Alive {
                     // The kernel would tell an end again that the lane has yet to tell.
@@ -352,6 +356,8 @@ struct Armed {
     connections: Vec<ArmedOne>,
     /// Rings where lanes go over an endpoint.
     bell: Option<Bell>,
+    /// Some of them leave wakeups to others.
+    is_deaf: Cell<bool>,
 }
 
 struct ArmedOne {
@@ -359,7 +365,13 @@ struct ArmedOne {
     fd: RawFd,
     writes: bool,
     stale: StaleWakeups,
+    /// Wakeups for others lie in the kernel's socket.
+    leaves_wakeups: Cell<bool>,
 }
+
+/// How long a thread sleeps for something else than data, in ns, while wakeups for data stay in the
+/// kernel's socket: it does not hear its own.
+const DEAF_NS: u64 = 1_000_000;
 
 impl Armed {
     fn new(fds: &[pollfd]) -> Self {
@@ -386,10 +398,11 @@ impl Armed {
                 fd: entry.fd,
                 writes,
                 stale,
+                leaves_wakeups: Cell::new(false),
             });
         }
         settling.settle();
-        Self { connections, bell }
+        Self { connections, bell, is_deaf: Cell::new(false) }
     }
 
     /// The calling thread falls asleep. `None` if it must look once more.
@@ -411,6 +424,18 @@ impl Armed {
         slices.chain(is_unsure.then_some(LOOK_AGAIN_NS)).min()
     }
 
+    /// The longest sleep, where the program's limit is `left`.
+    fn bounds(&self, left: Limit) -> Limit {
+        let slice = if self.is_deaf.get() { Some(DEAF_NS) } else { self.slice_ns() };
+        slice.map_or(left, |slice| Some(waits::at_most(left, slice)))
+    }
+
+    /// True when wakeups for others stay in the kernel's socket of `fd`, and would end the sleep.
+    fn leaves_wakeups(&self, fd: RawFd) -> bool {
+        let leaves = |armed: &ArmedOne| armed.fd == fd && armed.leaves_wakeups.get();
+        self.is_deaf.get() && self.connections.iter().any(leaves)
+    }
+
     /// A look after arming found nothing: takes out stale wakeups, which must not end the sleep.
     /// False when a connection is ready after all.
     fn drain(&self) -> bool {
@@ -418,8 +443,20 @@ impl Armed {
         for armed in &self.connections {
             let place = armed.connection.0.place;
             // Looked up once more, since the number may have been closed.
-            nothing &= connection::find(armed.fd)
-                .is_some_and(|found| found.place == place && found.drain(armed.fd, armed.stale));
+            let Some(found) = connection::find(armed.fd).filter(|found| found.place == place)
+            else {
+                nothing = false;
+                continue;
+            };
+            let alone = found.shared.common.is_only_sleeper();
+            match found.drain(armed.fd, armed.stale, alone) {
+                Drained::All => {}
+                Drained::NotYet => {
+                    armed.leaves_wakeups.set(true);
+                    self.is_deaf.set(true);
+                }
+                Drained::Broken => nothing = false,
+            }
         }
         nothing
     }

@@ -84,6 +84,7 @@ declare! {
     poll ppoll select pselect epoll_create epoll_create1 epoll_ctl
     epoll_wait epoll_pwait epoll_pwait2
     pthread_cancel unshare
+    aio_read aio_read64 aio_write aio_write64 lio_listio lio_listio64
     open open64 openat openat64 creat pipe pipe2 socket socketpair eventfd
     _exit _Exit execve execvpe fexecve execveat fork _Fork clone syscall
     posix_spawn posix_spawnp posix_spawn_file_actions_init posix_spawn_file_actions_destroy

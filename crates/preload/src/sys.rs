@@ -263,6 +263,12 @@ pub fn is_nonblocking(fd: RawFd) -> bool {
         .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
 }
 
+/// True when the kernel signals what comes on `fd`.
+pub fn is_signalled(fd: RawFd) -> bool {
+    let asynchronous = rustix::fs::OFlags::from_bits_retain(libc::O_ASYNC.unsigned_abs());
+    rustix::fs::fcntl_getfl(borrow(fd)).is_ok_and(|flags| flags.contains(asynchronous))
+}
+
 /// The wakeups that one call looks at or takes at most.
 pub const WAKEUPS_MAX: usize = 16;
 

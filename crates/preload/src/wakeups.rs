@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
-use weft_socket::{Peer, Phase, ReceiveSide, StaleWakeups};
+use weft_socket::{Drained, Peer, Phase, ReceiveSide, StaleWakeups};
 
 use crate::arena::{Connection, flag};
 use crate::bells::Bell;
@@ -134,15 +134,21 @@ impl Connection {
         self.receiving_on_lane(fd).is_some_and(|lane| lane.is_armed())
     }
 
-    /// Takes the wakeups that were stale when a thread armed, after it looked and found nothing.
-    /// False when the connection is broken, so that the program has something to be told.
-    #[must_use]
-    pub fn drain(&self, fd: RawFd, stale: StaleWakeups) -> bool {
+    /// Takes the wakeups that were stale when a thread armed, after it looked and found nothing. A
+    /// thread is `alone` if no other one, and no epoll set, waits for data.
+    pub fn drain(&self, fd: RawFd, stale: StaleWakeups, alone: bool) -> Drained {
         let in_vain = self.local.woken_by_bytes.swap(false, Ordering::Relaxed);
         if !in_vain && self.shared.common.is_drained(stale) {
-            return true;
+            return Drained::All;
         }
-        self.receiving_on_lane(fd).is_none_or(|mut lane| lane.drain(stale, in_vain))
+        self.receiving_on_lane(fd)
+            .map_or(Drained::All, |mut lane| lane.drain(stale, in_vain, alone))
+    }
+
+    /// True when wakeups lie in the kernel's socket that no thread waits for any more.
+    pub fn has_stale_wakeups(&self) -> bool {
+        let common = &self.shared.common;
+        !common.is_drained(common.stale())
     }
 
     /// Takes all wakeups that are there, and asks for no more. False when some are on their way.
@@ -183,14 +189,14 @@ impl Connection {
     /// Of the epoll sets that contain the connection, `own` are the caller's.
     fn stop_waiting_besides(&self, fd: RawFd, what: WaitFor, own: u32) {
         if let Some(mut lane) = self.receiving_on_lane(fd) {
-            lane.stop_waiting(what, self.local.registered.load(Ordering::Relaxed) > own);
+            lane.stop_waiting(what, self.shared.common.is_watched_besides(own));
         }
     }
 
     /// Disarms the lane that was just put in place armed, unless a thread sleeps.
     pub fn disarm_if_no_sleeper(&self, fd: RawFd) {
         if let Some(mut lane) = self.receiving_on_lane(fd) {
-            lane.disarm_if_no_sleeper(self.is_registered());
+            lane.disarm_if_no_sleeper(self.shared.common.is_watched_besides(0));
         }
     }
 }

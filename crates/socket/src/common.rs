@@ -74,6 +74,8 @@ impl StaleWakeups {
 pub struct Common {
     data_sleepers: AtomicU32,
     room_sleepers: AtomicU32,
+    /// Registrations in epoll sets, of all processes that hold the connection.
+    watchers: AtomicU32,
     peer: AtomicU32,
     /// Number of stale wakeups that were taken out of the kernel's socket.
     drained: AtomicU32,
@@ -92,6 +94,7 @@ impl Common {
     pub fn reset(&self) {
         self.data_sleepers.store(0, Ordering::Relaxed);
         self.room_sleepers.store(0, Ordering::Relaxed);
+        self.watchers.store(0, Ordering::Relaxed);
         self.renew();
     }
 
@@ -188,6 +191,28 @@ impl Common {
     /// True while a thread sleeps until there is `what`.
     pub fn has_sleeper(&self, what: WaitFor) -> bool {
         self.sleepers(what).load(Ordering::SeqCst) > 0
+    }
+
+    /// Counts registrations in an epoll set, which relies on wakeups while no thread looks.
+    pub fn begin_watch(&self, registrations: u32) {
+        self.watchers.fetch_add(registrations, Ordering::SeqCst);
+    }
+
+    /// Takes [`Common::begin_watch`] back.
+    pub fn end_watch(&self, registrations: u32) {
+        let _ = self.watchers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
+            Some(count.saturating_sub(registrations))
+        });
+    }
+
+    /// True when epoll sets have more than `own` registrations of the connection.
+    pub fn is_watched_besides(&self, own: u32) -> bool {
+        self.watchers.load(Ordering::SeqCst) > own
+    }
+
+    /// True when nobody but the caller, a thread that counted itself, sleeps until there is data.
+    pub fn is_only_sleeper(&self) -> bool {
+        self.data_sleepers.load(Ordering::SeqCst) <= 1 && !self.is_watched_besides(0)
     }
 
     /// The wakeups that are stale now.

@@ -49,7 +49,7 @@ pub mod ways;
 pub use common::{Common, Peer, StaleWakeups};
 pub use phase::{Phase, SharedPhase};
 pub use receive::ReceiveSide;
-pub use receiving::{Empty, Followed, Receiving};
+pub use receiving::{Drained, Empty, Followed, Receiving};
 pub use route::{Leave, Origin};
 pub use send::SendSide;
 pub use sending::{Sending, prepare};

@@ -25,6 +25,14 @@ impl Calls {
     }
 }
 
+impl Calls {
+    /// True if there was a call.
+    #[must_use]
+    pub fn are_any(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) > 0
+    }
+}
+
 /// The calls and bytes of a connection over TCP before it asked for a lane.
 #[derive(Debug, Default)]
 #[repr(C)]

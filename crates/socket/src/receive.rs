@@ -293,6 +293,12 @@ impl ReceiveSide {
         self.tcp_bytes = self.tcp_bytes.wrapping_add(bytes as u64);
     }
 
+    /// The number of bytes taken from TCP since the connection began, wakeups among them.
+    #[must_use]
+    pub const fn tcp_taken(&self) -> u64 {
+        self.route.taken()
+    }
+
     /// Sets the number of bytes taken from TCP since the connection began, as
     /// [`crate::SendSide::set_tcp_written`] does.
     pub fn set_tcp_taken(&mut self, bytes: u64) {

@@ -50,6 +50,17 @@ pub enum Empty {
     Broken,
 }
 
+/// What became of the wakeups that were stale when a thread armed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Drained {
+    /// None of them is left in the kernel's socket.
+    All,
+    /// They stay for others, and would end a wait for bytes at once.
+    NotYet,
+    /// The direction is broken, which the program must be told.
+    Broken,
+}
+
 impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// The place of the next bytes. Makes every crossing first that is due.
     #[inline]
@@ -225,16 +236,21 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     }
 
     /// Takes the wakeups out of the kernel's socket that were stale when the thread armed. Call it
-    /// after the look that follows arming found nothing: the data of those wakeups is then taken. A
-    /// wakeup that became stale later stays, since it may be the only one that wakes another
-    /// thread. `in_vain` says that bytes ended a wait in the kernel, but brought no data or room.
+    /// after the look that follows arming found nothing. A wakeup that became stale later stays,
+    /// since it may be the only one that wakes another thread. `in_vain` says that bytes ended a
+    /// wait in the kernel, but brought no data or room.
     ///
-    /// False if the direction is broken. The caller must then report that.
-    #[must_use]
-    pub fn drain(&mut self, stale: StaleWakeups, mut in_vain: bool) -> bool {
+    /// The caller may have looked for something else than data: for room, for the end alone, or for
+    /// data that came since it was last told of some. As long as data or the end is there, the
+    /// wakeups stay, unless the caller is `alone`: another thread that sleeps for them may not have
+    /// run yet.
+    pub fn drain(&mut self, stale: StaleWakeups, mut in_vain: bool, alone: bool) -> Drained {
         // Only on the lane are all bytes of the kernel's socket wakeups.
         if self.origin() != Origin::Lane {
-            return true;
+            return Drained::All;
+        }
+        if !alone && self.state.readable(self.lane) {
+            return if self.state.is_broken() { Drained::Broken } else { Drained::NotYet };
         }
         loop {
             let left = self.common.remaining(stale);
@@ -248,10 +264,8 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
                 break;
             }
         }
-        if in_vain {
-            return !self.has_strays();
-        }
-        !self.state.is_broken()
+        let is_broken = if in_vain { self.has_strays() } else { self.state.is_broken() };
+        if is_broken { Drained::Broken } else { Drained::All }
     }
 
     /// Takes all wakeups that are there, and disarms the words, so that the peer sends no more.

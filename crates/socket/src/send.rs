@@ -206,6 +206,12 @@ impl SendSide {
         self.route.set_position(bytes);
     }
 
+    /// The number of bytes that went to TCP since the connection began, wakeups among them.
+    #[must_use]
+    pub const fn tcp_written(&self) -> u64 {
+        self.route.position()
+    }
+
     /// Counts `wakeups` wakeups that went to TCP, 0 or 1.
     pub fn wrote_wakeups(&mut self, wakeups: u64) {
         self.route.count(wakeups);

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 
 use libc::c_int;
 
-use super::registration::{Registration, compute, kernel_ctl, kernel_event};
+use super::kernel::{has_fired, kernel_ctl, kernel_event, tell_kernel};
+use super::registration::{Registration, compute};
 use super::sets::{Set, Slot, all_sets, set_at, set_of};
-use super::{ET, OUT};
+use super::{ET, EXCLUSIVE, OUT};
 use weft_socket::Phase;
 
 use crate::arena::{self, Connection};
@@ -22,13 +23,41 @@ pub fn control(
     event: *mut libc::epoll_event,
     connection: Connection,
 ) -> c_int {
-    connection.decide(fd, 0);
+    if op == libc::EPOLL_CTL_ADD {
+        connection.decide_if_laned(fd);
+    } else {
+        connection.decide(fd, 0);
+    }
+    let result = control_undecided(epfd, op, fd, event, connection);
+    if op == libc::EPOLL_CTL_ADD && result == 0 {
+        // In a set that is waited for, it may move from here on.
+        connection.decide(fd, 0);
+    }
+    result
+}
+
+fn control_undecided(
+    epfd: RawFd,
+    op: c_int,
+    fd: RawFd,
+    event: *mut libc::epoll_event,
+    connection: Connection,
+) -> c_int {
     let Some(mut set) = set_of(epfd, op == libc::EPOLL_CTL_ADD) else {
         return kernel_ctl(epfd, op, fd, event);
     };
     let known = set.by_fd.get(&fd).copied();
     // SAFETY: the caller's event, which epoll_ctl would read; unaligned since it is packed.
     let wanted = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+    let is_exclusive = |events: u32| events & EXCLUSIVE != 0;
+    if op == libc::EPOLL_CTL_MOD
+        && let Some(registration) = known.and_then(|index| set.get(index))
+        && (is_exclusive(registration.events)
+            || wanted.is_some_and(|wanted| is_exclusive(wanted.events)))
+    {
+        sys::set_errno(libc::EINVAL);
+        return -1;
+    }
     if let Some(index) = known
         && let Some(done) = set.change_quietly(epfd, index, op, wanted, connection)
     {
@@ -49,6 +78,7 @@ pub fn control(
             let Some(registration) = set.get(index) else { return -1 };
             registration.change(wanted);
             registration.laned |= laned;
+            registration.tagged = registration.laned;
             let mut event = kernel_event(registration, index);
             let laned = registration.laned;
             let result = kernel_ctl(epfd, op, fd, &raw mut event);
@@ -89,7 +119,16 @@ impl Set {
         connection: Connection,
     ) -> Option<c_int> {
         let registration = self.get(index)?;
-        if !registration.kernel_edge || registration.place != connection.place {
+        let is_same = registration.kernel_edge && registration.place == connection.place;
+        if !is_same || registration.events & EXCLUSIVE != 0 {
+            return None;
+        }
+        if op != libc::EPOLL_CTL_DEL && wanted.is_some_and(|wanted| wanted.events & EXCLUSIVE != 0)
+        {
+            if registration.dormant {
+                kernel_ctl(epfd, libc::EPOLL_CTL_DEL, registration.fd, std::ptr::null_mut());
+                self.remove(index);
+            }
             return None;
         }
         let refused = match op {
@@ -130,8 +169,12 @@ fn add(
         laned,
         hot: false,
         spent: false,
+        is_off: false,
+        exclusive: wanted.events & EXCLUSIVE != 0,
+        tagged: laned,
         dormant: false,
         seen: 0,
+        blocks_seen: connection.shared.write_blocks.load(Ordering::Relaxed),
         fresh: true,
         woken: false,
         kernel_edge: false,
@@ -147,6 +190,7 @@ fn add(
         return -1;
     };
     connection.local.registered.fetch_add(1, Ordering::Relaxed);
+    connection.shared.common.begin_watch(1);
     let Some(registration) = set.get(index) else { return -1 };
     let mut event = kernel_event(registration, index);
     let result = kernel_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &raw mut event);
@@ -187,13 +231,14 @@ impl Set {
     /// The connection of a registration came to a lane.
     pub(super) fn moved_to_lane(&mut self, epfd: RawFd, index: u32) {
         let Some(registration) = self.get(index) else { return };
+        registration.spent |= has_fired(epfd, registration);
         registration.laned = true;
-        // The kernel would report an edge again if it were told the same events again.
-        let edges = registration.events & (ET | OUT) == ET;
-        if !edges {
+        if registration.events & (ET | OUT) == ET {
+            // Told anything now, the kernel would report an edge of what lies on TCP again.
+            self.untagged.push(index);
+        } else {
             registration.fresh = true;
-            let mut event = kernel_event(registration, index);
-            kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+            tell_kernel(epfd, registration, index);
         }
         self.enlist(epfd, index);
     }
@@ -225,14 +270,13 @@ pub fn moved_back(connection: Connection) {
     for_each_laned(connection, |set, epfd, index| {
         let Some(registration) = set.get(index) else { return };
         registration.leave_lane();
-        let (fd, dormant) = (registration.fd, registration.dormant);
-        let mut event = kernel_event(registration, index);
-        // Removed and added, since the kernel does not modify EPOLLEXCLUSIVE.
-        kernel_ctl(epfd, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
-        if dormant {
+        if registration.dormant {
+            kernel_ctl(epfd, libc::EPOLL_CTL_DEL, registration.fd, std::ptr::null_mut());
             set.remove(index);
         } else {
-            kernel_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &raw mut event);
+            // Removed and added, since the kernel modifies nothing into EPOLLEXCLUSIVE.
+            registration.exclusive = true;
+            tell_kernel(epfd, registration, index);
             set.hot.retain(|hot| *hot != index);
         }
     });
@@ -364,7 +408,19 @@ pub fn watched(epfd: RawFd, outer: Option<RawFd>) {
     {
         outer.inner.push(epfd);
     }
+    if outer.is_none() {
+        see(epfd);
+    }
     show(epfd, DEPTH_MAX);
+}
+
+/// The library saw a wait for the set `epfd`, or for one that it is in.
+fn see(epfd: RawFd) {
+    if let Some(mut set) = set_of(epfd, false)
+        && !set.is_seen
+    {
+        set.see();
+    }
 }
 
 /// A thread is about to wait for a set: makes the kernel report the present readiness of the sets
@@ -380,7 +436,10 @@ fn look_within(epfd: RawFd, depth: u32) {
     }
     let inner = set.inner.clone();
     drop(set);
-    inner.into_iter().for_each(|each| show(each, depth - 1));
+    for each in inner {
+        see(each);
+        show(each, depth - 1);
+    }
 }
 
 /// Makes the kernel report a set as ready when one of its connections is ready.
@@ -406,6 +465,7 @@ fn is_to_be_shown(registration: &mut Registration) -> bool {
     };
     match registration.woken {
         true => compute(registration, connection, false) == 0,
-        false => !connection.is_armed(registration.fd),
+        // Wakeups that another sleeper left would still show the set as ready.
+        false => !connection.is_armed(registration.fd) || connection.has_stale_wakeups(),
     }
 }

@@ -5,7 +5,8 @@ use std::os::fd::RawFd;
 use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
 
-use super::registration::{agree, compute, kernel_ctl, kernel_event, parse_tag};
+use super::kernel::{agree, has_fired, kernel_ctl, parse_tag, tell_kernel};
+use super::registration::{Registration, compute, is_quiet};
 use super::sets::Set;
 use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP, RDNORM};
 use weft_socket::Phase;
@@ -38,19 +39,14 @@ impl Set {
         let stale = registration.arm(connection);
         let writes = registration.events & OUT != 0;
         registration.settle(connection);
-        let nothing = compute(registration, connection, false) == 0
-            && connection.drain(registration.fd, stale);
-        if nothing {
+        if is_quiet(registration, connection, stale) {
             agree(epfd, registration, index);
             if writes {
                 self.wait_for_room(connection);
             }
         } else {
-            // The kernel's socket always has room, so asking for EPOLLOUT wakes the sleeper.
-            let mut event = kernel_event(registration, index);
-            event.events |= OUT;
             registration.woken = true;
-            kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+            tell_kernel(epfd, registration, index);
             self.warm(index);
         }
     }
@@ -142,7 +138,8 @@ impl Set {
         for index in indices {
             let Some(registration) = self.get(*index) else { continue };
             registration.idle = 0;
-            let Some(connection) = arena::at(registration.place) else {
+            let connection = arena::at(registration.place).filter(|_| !registration.spent);
+            let Some(connection) = connection else {
                 registration.hot = false;
                 continue;
             };
@@ -158,14 +155,11 @@ impl Set {
         let mut ready = false;
         for (index, connection, stale) in armed {
             let Some(registration) = self.get(index) else { continue };
-            let nothing = compute(registration, connection, false) == 0
-                && connection.drain(registration.fd, stale);
-            if nothing {
+            if is_quiet(registration, connection, stale) {
                 agree(epfd, registration, index);
                 registration.hot = false;
             } else {
-                connection.woken(registration.fd, WaitFor::Data);
-                connection.woken(registration.fd, WaitFor::Room);
+                registration.woken_by_kernel(connection);
                 ready = true;
             }
         }
@@ -180,14 +174,41 @@ impl Set {
     pub(super) fn translate(
         &mut self,
         epfd: RawFd,
-        mut event: libc::epoll_event,
+        event: libc::epoll_event,
         found: &mut [libc::epoll_event],
     ) -> Option<libc::epoll_event> {
-        let Some((index, generation)) = parse_tag(event.u64) else { return Some(event) };
+        let Some((index, generation)) = parse_tag(event.u64) else {
+            if self.untagged.is_empty() {
+                return Some(event);
+            }
+            return self.translate_untagged(epfd, event, found);
+        };
         let registration = self.get(index)?;
-        if registration.dormant || registration.generation != generation {
+        if registration.generation != generation {
             return None;
         }
+        if registration.dormant {
+            kernel_ctl(epfd, libc::EPOLL_CTL_DEL, registration.fd, std::ptr::null_mut());
+            self.remove(index);
+            return None;
+        }
+        if registration.spent {
+            // The bytes are for others that wait for this connection.
+            registration.is_off = true;
+            tell_kernel(epfd, registration, index);
+            return None;
+        }
+        self.translate_tagged(epfd, event, index, found)
+    }
+
+    fn translate_tagged(
+        &mut self,
+        epfd: RawFd,
+        mut event: libc::epoll_event,
+        index: u32,
+        found: &mut [libc::epoll_event],
+    ) -> Option<libc::epoll_event> {
+        let registration = self.get(index)?;
         let connection = arena::at(registration.place)?;
         let data = registration.data;
         if !registration.laned {
@@ -212,8 +233,7 @@ impl Set {
         if kernel & IN != 0 {
             connection.woken_by_bytes();
         }
-        connection.woken(registration.fd, WaitFor::Data);
-        connection.woken(registration.fd, WaitFor::Room);
+        registration.woken_by_kernel(connection);
         let was_edge = registration.kernel_edge;
         let mut ready = compute(registration, connection, true);
         agree(epfd, registration, index);
@@ -230,8 +250,7 @@ impl Set {
             registration.fresh &= ready == 0;
             if ready == 0 && registration.events & ONESHOT != 0 {
                 // A wakeup used up the kernel's one-shot.
-                let mut event = kernel_event(registration, index);
-                kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+                tell_kernel(epfd, registration, index);
             }
         }
         self.warm(index);
@@ -253,6 +272,34 @@ impl Set {
         Some(event)
     }
 
+    /// The kernel reported something by the program's data. It may be a connection that came to its
+    /// lane since, and is then told as one. If that tells of nothing, it may be another descriptor
+    /// with the same data, of which the program must be told.
+    #[cold]
+    fn translate_untagged(
+        &mut self,
+        epfd: RawFd,
+        event: libc::epoll_event,
+        found: &mut [libc::epoll_event],
+    ) -> Option<libc::epoll_event> {
+        let data = event.u64;
+        let all = std::mem::take(&mut self.untagged);
+        let waits = |registration: &Registration| registration.laned && !registration.tagged;
+        self.untagged =
+            all.into_iter().filter(|index| self.get(*index).is_some_and(|r| waits(r))).collect();
+        let is_it = |set: &mut Self, index| set.get(index).is_some_and(|r| r.data == data);
+        let it = self.untagged.clone().into_iter().find(|index| is_it(self, *index));
+        let Some(index) = it else { return Some(event) };
+        let registration = self.get(index)?;
+        registration.spent |= has_fired(epfd, registration);
+        let told = self.translate_tagged(epfd, event, index, found);
+        let has_data = |other: &libc::epoll_event| {
+            let other_data = other.u64;
+            other_data == data
+        };
+        if told.is_none() && !found.iter().any(has_data) { Some(event) } else { told }
+    }
+
     /// The kernel reported a connection that another thread is moving to its lane. The bytes are
     /// wakeups, or the look that follows reports them.
     #[cold]
@@ -268,8 +315,7 @@ impl Set {
         let shot = registration.events & ONESHOT != 0;
         registration.spent = shot && event.events != 0;
         if shot && event.events == 0 {
-            let mut event = kernel_event(registration, index);
-            kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+            tell_kernel(epfd, registration, index);
         }
         self.moved_to_lane(epfd, index);
         (event.events != 0).then_some(event)

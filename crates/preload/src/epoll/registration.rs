@@ -1,37 +1,15 @@
 //! A connection in a set: the program's events, the kernel's events, and its readiness.
 
 use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
 
-use libc::c_int;
 use weft_fabric::WaitFor;
-use weft_socket::StaleWakeups;
+use weft_socket::{Drained, StaleWakeups};
 
 use super::{ERR, ET, HUP, IN, ONESHOT, OUT, RDHUP};
-use crate::arena::{Connection, flag};
-use crate::sys::{self, Word};
+use crate::arena::Connection;
+
 use crate::waits;
-
-/// The upper half of a tag. No pointer and no small number has these bits.
-const TAG: u64 = 0xe7f7_5bad << 32;
-pub(super) const TAG_MASK: u64 = 0xffff_ffff << 32;
-
-/// The lower half of a tag: the index of a registration takes so many bits, its generation the
-/// rest.
-const INDEX_BITS: u32 = 20;
-/// Generations that tags can tell apart.
-pub(super) const GENERATIONS: u32 = 1 << (32 - INDEX_BITS);
-/// Registrations that a set can have.
-pub(super) const REGISTRATIONS_MAX: usize = 1 << INDEX_BITS;
-
-/// The index and the generation of the registration that a tag names; `None` for the program's
-/// data.
-pub(super) fn parse_tag(tag: u64) -> Option<(u32, u32)> {
-    if tag & TAG_MASK != TAG {
-        return None;
-    }
-    let low = u32::try_from(tag & !TAG_MASK).ok()?;
-    Some((low & ((1 << INDEX_BITS) - 1), low >> INDEX_BITS))
-}
 
 /// One connection that the program put into a set.
 pub(super) struct Registration {
@@ -43,15 +21,23 @@ pub(super) struct Registration {
     pub(super) data: u64,
     /// The connection has a lane, so readiness is computed.
     pub(super) laned: bool,
+    /// The kernel has a tag in place of the program's data.
+    pub(super) tagged: bool,
     /// The connection is looked at directly.
     pub(super) hot: bool,
     /// EPOLLONESHOT has fired.
     pub(super) spent: bool,
+    /// The kernel was told not to report bytes, since a wakeup came while EPOLLONESHOT had fired.
+    pub(super) is_off: bool,
+    /// The kernel's registration has EPOLLEXCLUSIVE, so that it cannot be modified.
+    pub(super) exclusive: bool,
     /// The program removed it. The kernel's set still has it, since programs that add and remove a
     /// connection for every message would make two system calls for each.
     pub(super) dormant: bool,
     /// The count of arrivals when an edge was last reported.
     pub(super) seen: u64,
+    /// The count of writes without room when EPOLLOUT was last reported.
+    pub(super) blocks_seen: u32,
     /// The next readiness is reported even without an edge.
     pub(super) fresh: bool,
     /// The kernel was asked for EPOLLOUT, which is always ready, to wake a thread that waits for
@@ -88,6 +74,15 @@ impl Registration {
         }
     }
 
+    /// The kernel reported bytes: a set looks by itself from now on. Other sleepers rely on a word
+    /// that this registration does not wait for.
+    pub(super) fn woken_by_kernel(&self, connection: Connection) {
+        connection.woken(self.fd, WaitFor::Data);
+        if self.events & OUT != 0 {
+            connection.woken(self.fd, WaitFor::Room);
+        }
+    }
+
     /// Resets the state that belongs to a lane, which the connection no longer has.
     pub(super) fn leave_lane(&mut self) {
         self.laned = false;
@@ -101,6 +96,7 @@ impl Registration {
         self.kernel_alone = false;
         self.wants_alone = false;
         self.woken = false;
+        self.is_off = false;
     }
 
     /// Stores what the program asked for in `epoll_ctl`.
@@ -113,54 +109,17 @@ impl Registration {
     }
 }
 
-/// The event for the kernel's `epoll_ctl`: what its set must watch for, and the tag.
-pub(super) fn kernel_event(registration: &Registration, index: u32) -> libc::epoll_event {
-    let events = if registration.spent {
-        0
-    } else if !registration.laned {
-        registration.events
-    } else {
-        // While the receiving direction is on TCP, the kernel's edges and one-shots apply.
-        let own = registration.events & (ET | ONESHOT);
-        let room = if registration.kernel_room { registration.events & OUT } else { 0 };
-        let wakes = IN | RDHUP;
-        let data = if registration.kernel_alone { registration.events & wakes } else { wakes };
-        data | room | if registration.kernel_edge { ET } else { own }
-    };
-    libc::epoll_event {
-        events,
-        u64: TAG | u64::from(registration.generation << INDEX_BITS | index),
-    }
-}
-
-/// Makes the kernel's `epoll_ctl`.
-pub(super) fn kernel_ctl(
-    epfd: RawFd,
-    op: c_int,
-    fd: RawFd,
-    event: *mut libc::epoll_event,
-) -> c_int {
-    let arguments = [epfd.word(), op.word(), fd.word(), event.word(), 0, 0];
-    // SAFETY: epoll_ctl reads one event, unless the pointer is null; a bad descriptor is an error.
-    let result = unsafe { sys::raw(libc::SYS_epoll_ctl, arguments) };
-    c_int::try_from(sys::c_result(result)).unwrap_or(-1)
-}
-
-/// Updates the kernel's registration, if a direction has moved or a sleeper was woken since.
-pub(super) fn agree(epfd: RawFd, registration: &mut Registration, index: u32) {
-    let changed = registration.woken
-        || registration.kernel_edge != registration.wants_edge
-        || registration.kernel_room != registration.wants_room
-        || registration.kernel_alone != registration.wants_alone;
-    if !changed || !registration.laned || registration.dormant || registration.spent {
-        return;
-    }
-    registration.kernel_edge = registration.wants_edge;
-    registration.kernel_room = registration.wants_room;
-    registration.kernel_alone = registration.wants_alone;
-    registration.woken = false;
-    let mut event = kernel_event(registration, index);
-    kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+/// The look after a registration was armed: true if it is ready for nothing and not broken, so that
+/// the kernel may wait for it. Takes wakeups that nobody waits for. Those that stay for others make
+/// no further edge.
+#[inline(never)]
+pub(super) fn is_quiet(
+    registration: &mut Registration,
+    connection: Connection,
+    stale: StaleWakeups,
+) -> bool {
+    compute(registration, connection, false) == 0
+        && connection.drain(registration.fd, stale, false) != Drained::Broken
 }
 
 /// The events for which a registration on a lane is ready. With `report`, edges and one-shots count
@@ -176,7 +135,8 @@ pub(super) fn compute(
     let wants = registration.events;
     let mut ready = 0;
     // Counted before the look. Bytes that arrive in between are not reported, and make another
-    // edge.
+    // edge. So do writes.
+    let blocks = connection.shared.write_blocks.load(Ordering::Relaxed);
     let arrived = match wants & ET {
         0 => 0,
         _ => connection.arrived(registration.seen).unwrap_or(0),
@@ -206,7 +166,7 @@ pub(super) fn compute(
         ready |= OUT;
     }
     if wants & ET != 0 {
-        ready = edge(registration, connection, ready, arrived, report);
+        ready = edge(registration, ready, (arrived, blocks), report);
     }
     if report && ready != 0 && wants & ONESHOT != 0 {
         registration.spent = true;
@@ -226,13 +186,12 @@ fn writes(registration: &mut Registration, connection: Connection) -> bool {
 /// `ready` if something is new since the last report, else 0.
 fn edge(
     registration: &mut Registration,
-    connection: Connection,
     ready: u32,
-    arrived: u64,
+    (arrived, blocks): (u64, u32),
     report: bool,
 ) -> u32 {
     let new_data = arrived > registration.seen && ready & (IN | RDHUP | HUP) != 0;
-    let room = ready & OUT != 0 && connection.has(flag::WRITE_BLOCKED);
+    let room = ready & OUT != 0 && blocks != registration.blocks_seen;
     if !(registration.fresh && ready != 0 || new_data || room) {
         return 0;
     }
@@ -240,7 +199,7 @@ fn edge(
         registration.fresh = false;
         registration.seen = registration.seen.max(arrived);
         if ready & OUT != 0 {
-            connection.set(flag::WRITE_BLOCKED, false);
+            registration.blocks_seen = blocks;
         }
     }
     ready

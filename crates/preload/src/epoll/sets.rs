@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use weft_sync::Learned;
 
-use super::registration::{GENERATIONS, REGISTRATIONS_MAX, Registration};
+use super::kernel::{GENERATIONS, REGISTRATIONS_MAX};
+use super::registration::Registration;
 use crate::arena;
 use crate::guard::{ForkLock, LocalGuard, LocalLock};
 use crate::sys;
@@ -33,12 +34,17 @@ pub(super) struct Set {
     /// A connection of this set waits for room: for how many ns a thread sleeps at most before it
     /// looks.
     pub(super) room_ns: Option<u64>,
+    /// Registrations on lanes for which the kernel still has the program's data.
+    pub(super) untagged: Vec<u32>,
     /// Another set, or a poll, waits for this set.
     pub(super) nested: bool,
     /// The sets in this set.
     pub(super) inner: Vec<RawFd>,
     /// Calls in a row in which hot connections alone filled the program's buffer.
     pub(super) full_calls: u32,
+    /// The library saw a wait for this set, so it sees them all. A program may wait by system calls
+    /// of its own: then it is not seen what it waits for, and when.
+    pub(super) is_seen: bool,
     /// The set was inherited by fork and is not used by this process: its kernel side is another's.
     pub(super) inherited: bool,
 }
@@ -73,7 +79,9 @@ pub fn created(epfd: RawFd) {
 pub(super) fn set_of(epfd: RawFd, make: bool) -> Option<LocalGuard<'static, Set>> {
     if let Entry::Epoll(number) = table::get(epfd) {
         let mut set = set_at(number)?.lock()?;
-        set.inherited = false;
+        if set.inherited {
+            set.take_over();
+        }
         return Some(set);
     }
     if !make || !table::covers(epfd) {
@@ -116,9 +124,32 @@ impl Set {
             }
             None => return None,
         };
+        if !self.is_seen {
+            count_unseen(&registration, 1);
+        }
         self.registrations[index as usize] = Some(registration);
         self.by_fd.insert(fd, index);
         Some(index)
+    }
+
+    /// The library saw a wait for this set.
+    #[cold]
+    pub(super) fn see(&mut self) {
+        self.is_seen = true;
+        for registration in self.registrations.iter().flatten() {
+            count_unseen(registration, -1);
+        }
+    }
+
+    /// This process begins to use a set that it inherited.
+    #[cold]
+    fn take_over(&mut self) {
+        self.inherited = false;
+        for registration in self.registrations.iter().flatten() {
+            if let Some(connection) = arena::at(registration.place) {
+                connection.shared.common.begin_watch(1);
+            }
+        }
     }
 
     pub(super) fn remove(&mut self, index: u32) {
@@ -131,10 +162,22 @@ impl Set {
         self.hot.retain(|hot| *hot != index);
         self.free.push(index);
         if let Some(connection) = arena::at(registration.place) {
+            if !self.inherited {
+                connection.shared.common.end_watch(1);
+            }
+            if !self.is_seen {
+                count_unseen(&registration, -1);
+            }
             let registered = &connection.local.registered;
             let _ = registered
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
         }
+    }
+}
+
+fn count_unseen(registration: &Registration, change: i32) {
+    if let Some(connection) = arena::at(registration.place) {
+        connection.local.unseen_sets.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
     }
 }
 
@@ -179,6 +222,17 @@ pub fn after_fork() {
 pub fn forked() {
     for mut set in all_sets().filter_map(Slot::lock) {
         set.inherited = true;
+    }
+}
+
+/// This process ends: none of its sets relies on wakeups any more.
+pub fn ended() {
+    for set in all_sets().filter_map(Slot::lock).filter(|set| !set.inherited) {
+        for registration in set.registrations.iter().flatten() {
+            if let Some(connection) = arena::at(registration.place) {
+                connection.shared.common.end_watch(1);
+            }
+        }
     }
 }
 

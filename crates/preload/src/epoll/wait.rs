@@ -43,6 +43,9 @@ pub fn wait(
         let Some(mut set) = set_of(epfd, false) else {
             return kernel(events, limit, None);
         };
+        if !set.is_seen {
+            set.see();
+        }
         if !set.inner.is_empty() && !looked_within {
             looked_within = true;
             drop(set);

@@ -92,7 +92,6 @@ fn apart(call: impl FnOnce() -> c_int) -> c_int {
     result
 }
 
-#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
     let call =
         || real!(unshare as fn(c_int) -> c_int, (flags), else as_int(kernel!(SYS_unshare, flags)));
@@ -211,10 +210,26 @@ pub(super) fn note_blocking(fd: c_int, nonblocking: bool) {
     }
 }
 
+/// Tracks that the kernel signals what comes on `fd` (O_ASYNC), so that all has to come there. The
+/// peer follows this end to TCP.
+pub(super) fn note_signals(fd: c_int) {
+    if let Some(connection) = find(fd) {
+        let errno = sys::errno();
+        connection.send_over_tcp_for_good(fd);
+        sys::set_errno(errno);
+    } else if matches!(table::get(fd), Entry::Unconnected { .. }) {
+        // So connect asks the kernel for the flags.
+        table::set(fd, Entry::None);
+    }
+}
+
 fn note_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) {
     match command {
         libc::F_SETFL if result == 0 => {
             note_blocking(fd, argument & libc::O_NONBLOCK.unsigned_abs() as usize != 0);
+            if argument & libc::O_ASYNC.unsigned_abs() as usize != 0 {
+                note_signals(fd);
+            }
         }
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => note_copy(fd, result),
         _ => {}

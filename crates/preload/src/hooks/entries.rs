@@ -6,8 +6,8 @@
 //! libraries (`crate::own_calls`).
 
 use super::{
-    aliases, descriptors, filters, formatted, options, programs, raw, readiness, shell, signals,
-    sockets, spawn, splice, streams, vectors,
+    aio, aliases, descriptors, filters, formatted, options, programs, raw, readiness, shell,
+    signals, sockets, spawn, splice, streams, vectors,
 };
 
 macro_rules! entries {
@@ -23,9 +23,10 @@ macro_rules! entries {
 }
 
 entries! {
+    aio: aio_read aio_read64 aio_write aio_write64 lio_listio lio_listio64;
     aliases: __read __write __send __recv __sendmmsg __connect __close __dup2 __fcntl __pipe __poll
         __select __fork sockatmark;
-    descriptors: close close_range closefrom dup dup2 dup3 fcntl fcntl64 fdopen fileno
+    descriptors: close close_range closefrom unshare dup dup2 dup3 fcntl fcntl64 fdopen fileno
         fileno_unlocked freopen freopen64 open open64 openat openat64 creat eventfd epoll_create
         epoll_create1 pipe pipe2 socketpair _exit _Exit;
     filters: prctl;

@@ -4,6 +4,7 @@
 //! all others. No hook may panic, since that aborts the program: hooks check what they rely on. The
 //! C library may unwind through every hook ("C-unwind"), as it does to end cancelled threads.
 
+mod aio;
 mod aliases;
 mod ancillary;
 mod descriptors;

@@ -9,7 +9,7 @@ use rustix::net::{SocketType, ipproto, sockopt};
 use weft_fabric::WaitFor;
 use weft_socket::{Phase, Side};
 
-use super::descriptors::note_blocking;
+use super::descriptors::{note_blocking, note_signals};
 use super::memory::check;
 use super::options::{leaves_to_kernel, note_options};
 use super::{as_int, kernel};
@@ -169,6 +169,7 @@ pub(super) unsafe extern "C-unwind" fn connect(
         // SAFETY: the program's address, which connect(2) just read.
         let family = c_int::from(unsafe { (*address).sa_family });
         let internet = family == libc::AF_INET || family == libc::AF_INET6;
+        let is_unknown = table::get(fd) == Entry::None;
         let nonblocking = match table::get(fd) {
             Entry::Unconnected { nonblocking } if begun && internet => Some(nonblocking),
             Entry::Connection(_) if begun && internet => {
@@ -187,6 +188,9 @@ pub(super) unsafe extern "C-unwind" fn connect(
             // SAFETY: as above; `bytes_of` cuts the length at that of the longest internet address.
             let remote = unsafe { bytes_of(address, length) };
             track(fd, Side::Connected, nonblocking, Address::Remote(remote).place());
+            if is_unknown && sys::is_signalled(fd) {
+                note_signals(fd);
+            }
         }
         sys::set_errno(errno);
     }
@@ -358,6 +362,13 @@ pub(super) unsafe extern "C-unwind" fn ioctl(
     if result == 0 && request == libc::FIONBIO {
         // SAFETY: the kernel just read an int there.
         note_blocking(fd, unsafe { argument.cast::<c_int>().read_unaligned() } != 0);
+    }
+    if result == 0
+        && request == libc::FIOASYNC
+        // SAFETY: as above.
+        && unsafe { argument.cast::<c_int>().read_unaligned() } != 0
+    {
+        note_signals(fd);
     }
     result
 }

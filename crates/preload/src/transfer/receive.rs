@@ -11,7 +11,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
 use weft_fabric::{Carry, Lane, Medium, WaitFor};
-use weft_socket::{Empty, Origin, Phase, ReadError, ReceiveSide, closed};
+use weft_socket::{Drained, Empty, Origin, Phase, ReadError, ReceiveSide, closed};
 use weft_sync::Step;
 use weft_wire::stats::{BYTES_FABRIC_RECEIVED, BYTES_TCP_RECEIVED};
 
@@ -46,6 +46,9 @@ impl Connection {
             if short == Some(Errno::CANCELED) {
                 return Err(Errno::CANCELED);
             }
+        }
+        if self.blocks(how) {
+            self.note_read(fd);
         }
         if let Some(result) = self.receive_as_without_weft(fd, targets, wanted, how) {
             return result;
@@ -434,7 +437,7 @@ impl Connection {
         let stale = self.arm(fd, WaitFor::Data);
         let wakeup = if self.settle(WaitFor::Data) && self.readable(fd) == Some(true) {
             waits::Wakeup::Bytes
-        } else if !self.drain(fd, stale) {
+        } else if self.drain(fd, stale, false) == Drained::Broken {
             waits::Wakeup::Failed(Errno::CONNRESET)
         } else if watch.saw_interruption() {
             waits::Wakeup::Interrupted

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
 use weft_fabric::{Carry, Lane, WaitFor};
 use weft_socket::history::Outlook;
-use weft_socket::{Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError, closed};
+use weft_socket::{Drained, Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError, closed};
 use weft_sync::Step;
 use weft_wire::stats::{BYTES_FABRIC_SENT, BYTES_TCP_SENT};
 
@@ -80,7 +80,7 @@ impl Connection {
                 Attempt::WouldBlock => {}
             }
             if !self.blocks(how) {
-                self.set(flag::WRITE_BLOCKED, true);
+                self.shared.write_blocks.fetch_add(1, Ordering::Relaxed);
                 return if total > 0 { Ok(total) } else { Err(Errno::AGAIN) };
             }
             if watch.saw_interruption() {
@@ -246,7 +246,7 @@ impl Connection {
             Err(errno) => errno,
         };
         if errno == Errno::AGAIN {
-            self.set(flag::WRITE_BLOCKED, true);
+            self.shared.write_blocks.fetch_add(1, Ordering::Relaxed);
         }
         // The kernel itself signals a broken pipe.
         match self.told_once(Attempt::Failed(errno), Attempt::Failed(Errno::PIPE)) {
@@ -413,16 +413,17 @@ impl Connection {
         }
         if self.has_heard_end_on_tcp() {
             // No wakeup comes, and the kernel would tell the end again.
-            self.note_poll(waits::poll_one(fd, PollFlags::empty(), slice)?);
+            self.note_poll(waits::poll_within(fd, PollFlags::empty(), Some(slice))?);
             return Ok(());
         }
         let data_waits = self.receiving().is_some_and(|receiving| {
             receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
         });
-        if !data_waits {
-            if !self.drain(fd, stale) {
-                return Ok(());
-            }
+        let drained = if data_waits { Drained::NotYet } else { self.drain(fd, stale, false) };
+        if drained == Drained::Broken {
+            return Ok(());
+        }
+        if drained == Drained::All {
             let seen = waits::poll_within(fd, PollFlags::IN | PollFlags::RDHUP, Some(slice))?;
             if seen.contains(PollFlags::IN) {
                 self.woken_by_bytes();

@@ -1,7 +1,7 @@
 //! The thread that reads, as the driver of the preload library does it.
 
 use weft_fabric::{Endpoint, WaitFor, Wake};
-use weft_socket::{Empty, Leave, Origin, ReadError, StaleWakeups};
+use weft_socket::{Drained, Empty, Leave, Origin, ReadError, StaleWakeups};
 
 use super::connection::{Connection, Ready, pattern};
 use super::tcp::Received;
@@ -351,7 +351,8 @@ impl Reader {
             connection.lane(self.host).settle();
             let stale = self.stale;
             let sleeps = connection.receive(self.host, &mut receive, |receiving| {
-                receiving.readable(false) != Some(true) && receiving.drain(stale, false)
+                receiving.readable(false) != Some(true)
+                    && receiving.drain(stale, false, false) == Drained::All
             });
             self.is_on_tcp = connection.origin(self.host, &mut receive) != Origin::Lane;
             // The end that the kernel told may have become the end of all since the last look.

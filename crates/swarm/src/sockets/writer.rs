@@ -1,7 +1,7 @@
 //! The thread that writes, as the driver of the preload library does it.
 
 use weft_fabric::{Carry, Endpoint, WaitFor, Wake};
-use weft_socket::{Leave, Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError};
+use weft_socket::{Drained, Leave, Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError};
 
 use super::connection::{Connection, Ready, pattern};
 
@@ -261,10 +261,13 @@ impl Writer {
             receiving.origin();
             if receiving.state.has_data(&lane) && connection.plan.network.is_none() {
                 State::Nap
-            } else if receiving.drain(stale, false) {
-                State::Asleep
             } else {
-                State::Try
+                match receiving.drain(stale, false, false) {
+                    Drained::All => State::Asleep,
+                    Drained::NotYet if connection.plan.network.is_none() => State::Nap,
+                    Drained::NotYet => State::Asleep,
+                    Drained::Broken => State::Try,
+                }
             }
         });
     }
