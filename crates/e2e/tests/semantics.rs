@@ -132,7 +132,7 @@ fn returns_to_tcp(name: &str) -> bool {
     if name.starts_with("passed_to_a_program") {
         return true;
     }
-    const NAMES: [&str; 42] = [
+    const NAMES: [&str; 49] = [
         "alarm_ends_a_wait",
         "both_write_before_they_read",
         "both_write_by_epoll_before_they_read",

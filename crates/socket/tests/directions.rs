@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use weft_fabric::{Attention, Carry, WaitFor, Wake};
 use weft_lane::Carrier;
 use weft_socket::{
-    Common, Empty, Leave, Limits, Origin, Peer, ReceiveSide, Receiving, SendSide, Sending, Shadow,
-    Side, Unread,
+    Common, Drained, Empty, Leave, Limits, Origin, Peer, ReceiveSide, Receiving, SendSide, Sending,
+    Shadow, Side, Unread,
 };
 use weft_transport_shm::lane::ShmLane;
 
@@ -160,7 +160,8 @@ fn bytes_that_nobody_of_ours_sent_break_the_direction() {
         on_lane(&script, |mut receiving| {
             assert!(receiving.has_strays());
             assert_eq!(receiving.common.peer(), Peer::Reset);
-            assert!(!receiving.drain(receiving.common.stale(), true));
+            let drained = receiving.drain(receiving.common.stale(), true, true);
+            assert_eq!(drained, Drained::Broken);
         });
         assert!(script.strays.get());
     }
