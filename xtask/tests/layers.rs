@@ -90,6 +90,8 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("weft-cli", "weft-swarm"),
     // Services import it, and it needs the traits alone.
     ("weft-message", "weft-fabric"),
+    ("weft-session", "weft-fabric"),
+    ("weft-session", "weft-message"),
     // Both transports ask it, and it needs the names of the fabric and a way to its daemon.
     ("weft-broker", "weft-fabric"),
     ("weft-broker", "weft-channel"),

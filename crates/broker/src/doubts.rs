@@ -1,7 +1,8 @@
 //! Silent peers of which the host says that they are stopped.
 //!
-//! A process that a signal, a debugger or a freezer has stopped answers nobody, and is there all the
-//! same. The broker of its host can tell, and is asked before a peer is given up for its silence.
+//! A process that a signal, a debugger or a freezer has stopped answers nobody, and is there all
+//! the same. The broker of its host can tell, and is asked before a peer is given up for its
+//! silence.
 //!
 //! # Invariant
 //! A broker answers the other end of a meeting alone, and only if the process is stopped.

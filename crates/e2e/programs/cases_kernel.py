@@ -1,5 +1,6 @@
 """Features that only the kernel supports: connections in use leave the lane when needed."""
 
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -255,6 +256,40 @@ class signal_for_bytes_by_ioctl_of_a_copy:
         signalled_for_bytes(t, ask)
 
     client = peer_of_signalled
+
+
+def by_aio(call, fd, buffer):
+    """Makes an asynchronous call of the C library on the buffer, and waits for its end."""
+    library = ctypes.CDLL(None, use_errno=True)
+    request = ctypes.create_string_buffer(168)
+    struct.pack_into("i", request, 0, fd)
+    struct.pack_into("QQ", request, 16, ctypes.addressof(buffer), len(buffer))
+    struct.pack_into("i", request, 44, 1)  # SIGEV_NONE
+    if getattr(library, call)(ctypes.byref(request)):
+        return "refused", ctypes.get_errno()
+    while library.aio_error(ctypes.byref(request)) == errno.EINPROGRESS:
+        time.sleep(0.01)
+    return library.aio_return(ctypes.byref(request))
+
+
+@case
+class read_by_aio_in_use:
+    def server(t):
+        c = t.accept()
+        t.say(exactly(c, 4))
+        c.sendall(b"more")
+        buffer = ctypes.create_string_buffer(4)
+        t.say(by_aio("aio_read", c.fileno(), buffer), buffer.raw)
+        t.say(by_aio("aio_write", c.fileno(), ctypes.create_string_buffer(b"fine", 4)))
+        t.say(exactly(c, 4))
+
+    def client(t):
+        s = t.connect()
+        s.sendall(b"some")
+        t.say(exactly(s, 4))
+        s.sendall(b"then")
+        t.say(exactly(s, 4))
+        s.sendall(b"last")
 
 
 @case

@@ -66,38 +66,39 @@ def send_in_parts(connection, data, waits=None):
     connection.setblocking(True)
 
 
+def receives_alone(t, c):
+    c.shutdown(socket.SHUT_WR)
+    t.say(until_end(c) == pattern(2_000_000))
+
+
+def sends_alone(t, c, waits):
+    send_in_parts(c, pattern(2_000_000), waits)
+    c.shutdown(socket.SHUT_WR)
+    t.say(c.recv(1))
+
+
+@case
 class one_way_to_an_end_that_sends_nothing:
     """The receiver ends its own direction before any byte came, as `ncat --recv-only` does."""
-
-    def receive(t, c):
-        c.shutdown(socket.SHUT_WR)
-        t.say(until_end(c) == pattern(2_000_000))
-
-    def send(t, c, waits):
-        send_in_parts(c, pattern(2_000_000), waits)
-        c.shutdown(socket.SHUT_WR)
-        t.say(c.recv(1))
 
     def server(t):
         listener = t.listen()
         for _ in range(3):
             with t.accept(listener, warm=False) as c:
-                one_way_to_an_end_that_sends_nothing.receive(t, c)
+                receives_alone(t, c)
         for waits in (None, select.poll(), select.epoll()):
             with t.accept(listener, warm=False) as c:
-                one_way_to_an_end_that_sends_nothing.send(t, c, waits)
+                sends_alone(t, c, waits)
 
     def client(t):
         address = tuple(t.hear())
         for waits in (None, select.poll(), select.epoll()):
             with t.connect(address, warm=False) as s:
-                one_way_to_an_end_that_sends_nothing.send(t, s, waits)
+                sends_alone(t, s, waits)
         for _ in range(3):
             with t.connect(address, warm=False) as s:
-                one_way_to_an_end_that_sends_nothing.receive(t, s)
+                receives_alone(t, s)
 
-
-case(one_way_to_an_end_that_sends_nothing)
 
 
 @case

@@ -89,7 +89,7 @@ def open_body(ticket=1, flags=0, partition=0, name=b"", invitation=b""):
 def opened(line, **how):
     """Opens one more endpoint; returns its status, its VPID and the other end of its wakeup."""
     wakeup, mine = socket.socketpair()
-    files = [memory(4096 + 4 * 4096), memory(65_536), wakeup.fileno()]
+    files = [memory(4096), memory(65_536), wakeup.fileno()]
     send(line, message(OPEN, open_body(**how)), files)
     for file in files[:2]:
         os.close(file)
@@ -157,7 +157,7 @@ def fuse(where, user):
         (LISTENING, struct.pack("<Q", 2), [file]),
         (JOIN, struct.pack("<Q", 3), [file]),
         (OPEN, open_body(), [file, file, file]),
-        (OPEN, open_body(), [memory(4096 + 4 * 4096), memory(65_536), file]),
+        (OPEN, open_body(), [memory(4096), memory(65_536), file]),
         (PUBLISH, struct.pack("<IHHIBBQQHQ", 1, 0, 0, 1, 1, 0, 0, 4096, 0xFFFF, 0), [file]),
     ]:
         line = channel(where)
@@ -225,7 +225,7 @@ def wakeups(where):
     send(mine, b"x", [one.fileno()])
     os.close(one.detach())
     line, _ = greeted(where)
-    files = [memory(4096 + 4 * 4096), memory(65_536), wakeup.fileno()]
+    files = [memory(4096), memory(65_536), wakeup.fileno()]
     send(line, message(OPEN, open_body()), files)
     # The daemon holds the last copy, and closes it when the program of the endpoint ends.
     wakeup.close()

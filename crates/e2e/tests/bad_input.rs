@@ -470,7 +470,7 @@ fn unseen_use_is_reported_as_the_reason() -> Outcome {
     let client = side(&[STREAM_CLIENT, server.stdout().trim()]).wait(LIMIT).success();
     for (ended, reason) in [
         (client, "the other end is under weft and did not ask to move"),
-        (server.wait(LIMIT).success(), "the C library's streams"),
+        (server.wait(LIMIT).success(), "streams of the C library"),
     ] {
         let statistics = ended.statistics();
         statistics.assert_all_tcp(1);

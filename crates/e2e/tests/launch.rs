@@ -371,7 +371,8 @@ fn an_installed_weft_has_its_links() -> Outcome {
         let packages = prefix.join("lib/pkgconfig");
         let (ring, source) = (ring.display(), script("ring.c"));
         lines.push(format!(
-            "eval cc -o {ring} {source} $(PKG_CONFIG_PATH='{}' pkg-config --cflags --libs weft-shmem)",
+            "eval cc -o {ring} {source} \
+             $(PKG_CONFIG_PATH='{}' pkg-config --cflags --libs weft-shmem)",
             packages.display()
         ));
     }

@@ -8,7 +8,7 @@ use weft_e2e::{Node, Outcome, program, suite, three_ways};
 
 /// The program notices itself when it stands still.
 const LIMIT: Duration = Duration::from_secs(80);
-const WAYS: usize = 7;
+const WAYS: usize = 6;
 
 fn main() -> ExitCode {
     suite::main(three_ways(waits))

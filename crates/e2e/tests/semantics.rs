@@ -132,7 +132,7 @@ fn returns_to_tcp(name: &str) -> bool {
     if name.starts_with("passed_to_a_program") {
         return true;
     }
-    const NAMES: [&str; 49] = [
+    const NAMES: [&str; 50] = [
         "alarm_ends_a_wait",
         "both_write_before_they_read",
         "both_write_by_epoll_before_they_read",
@@ -169,6 +169,7 @@ fn returns_to_tcp(name: &str) -> bool {
         "program_answers_line_by_line_in_use",
         "program_of_wide_characters_in_use",
         "program_without_weft_finds_what_was_not_read",
+        "read_by_aio_in_use",
         "reader_pauses_again_and_again",
         "signal_for_an_urgent_byte",
         "signal_for_bytes",

@@ -1,7 +1,7 @@
 //! Memory that exists already becomes a segment: its pages are replaced by those of a file.
 //!
-//! Invariant: the bytes are the same afterwards, at the same addresses, and so are those that others
-//! write meanwhile, where it is allowed that they write.
+//! Invariant: the bytes are the same afterwards, at the same addresses, and so are those that
+//! others write meanwhile, where it is allowed that they write.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;

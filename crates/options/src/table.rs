@@ -553,7 +553,7 @@ options! {
         category: Fabric,
         effect: Daemon,
         text: "A host, or the peer of an endpoint on one, of which nothing is heard for so long is \
-               down. It is asked for a sign of life meanwhile. Time in which a process is stopped does \
-               not count. No memory.",
+               down. It is asked for a sign of life meanwhile. Time in which a process is stopped \
+               does not count. No memory.",
     }
 }

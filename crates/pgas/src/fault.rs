@@ -17,8 +17,8 @@ pub enum Fault {
     NotStarted,
     /// A call in a child of a PE.
     #[error(
-        "this process is a child of a PE; only processes that the launcher started are PEs and call \
-         the library"
+        "this process is a child of a PE; only processes that the launcher started are PEs and \
+         call the library"
     )]
     OfChild,
     /// A PE that is not there.

@@ -28,7 +28,8 @@ pub mod flag {
     pub const NONBLOCKING: u32 = 1;
     /// The program called shutdown(SHUT_RD).
     pub const READING_SHUT: u32 = 2;
-    /// The program waited for data where the library saw it: in a blocking read, or by `poll`.
+    /// The program waited where the library saw it, or would have: by a read that may block, or by
+    /// `poll` or `select`.
     pub const AWAITED: u32 = 4;
     /// The connection was counted as one of the fabric.
     pub const COUNTED: u32 = 8;

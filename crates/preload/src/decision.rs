@@ -368,8 +368,8 @@ impl Connection {
     /// True when the library sees what the program does until it reads again. Programs may wait by
     /// system calls of their own, and the kernel shows nothing of what is on a lane: no bytes, and
     /// room in place of none. A connection in an epoll set needs a wait for that set; any other one
-    /// a blocking read that waited, or a `poll` or `select` for data. A program that only writes,
-    /// and waits in its writes, has nothing to be told when it is about to write.
+    /// a read that may block, or a `poll` or `select`. A program that only writes, and
+    /// waits in its writes, has nothing to be told when it is about to write.
     pub fn waits_are_seen(&self, pending: usize) -> bool {
         let registered = self.local.registered.load(Ordering::Relaxed) > 0;
         if registered {
@@ -380,17 +380,10 @@ impl Connection {
         self.has(flag::AWAITED) || only_writes()
     }
 
-    /// Called before a read that may block: if there is nothing to read, the library sees the wait.
+    /// Called before a read that may block, in which the library sees the program wait.
     #[inline]
-    pub fn note_read(&self, fd: RawFd) {
-        if !self.has(flag::AWAITED) && self.phase() != Phase::Declined {
-            self.look_whether_read_waits(fd);
-        }
-    }
-
-    #[cold]
-    fn look_whether_read_waits(&self, fd: RawFd) {
-        if sys::poll_now(fd, PollFlags::IN).is_ok_and(|seen| seen.is_empty()) {
+    pub fn note_read(&self) {
+        if !self.has(flag::AWAITED) {
             self.set(flag::AWAITED, true);
         }
     }

@@ -57,7 +57,7 @@ pub fn wait(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_
     lanes::look_after();
     for entry in fds.iter().filter(|entry| !connection::is_decided(entry.fd)) {
         let Some(connection) = connection::find(entry.fd) else { continue };
-        if entry.events & READS != 0 && !connection.has(flag::AWAITED) {
+        if entry.events & (READS | WRITES) != 0 && !connection.has(flag::AWAITED) {
             connection.set(flag::AWAITED, true);
         }
         if connection.decide(entry.fd, 0) == Phase::Pending

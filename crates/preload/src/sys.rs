@@ -185,8 +185,8 @@ pub fn signal_task(task: u32, signal: c_int) {
     unsafe { raw(libc::SYS_tgkill, [process.word(), task.word(), signal.word(), 0, 0, 0]) };
 }
 
-/// True when a thread of this process sleeps in a call of the kernel on the file of `fd`: a new file
-/// of that number does not concern it. False when that is not known.
+/// True when a thread of this process sleeps in a call of the kernel on the file of `fd`: a new
+/// file of that number does not concern it. False when that is not known.
 pub fn sleeps_for(task: u32, fd: RawFd) -> bool {
     use std::io::Write;
     // No memory is taken: a handler may close a descriptor.

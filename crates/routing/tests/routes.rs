@@ -214,8 +214,8 @@ fn weights_lead_packets_around_a_link() {
 #[test]
 fn the_highest_weights_leave_all_pairs_routed() {
     let text = "hosts = [\"a\", \"b\", \"c\"]\nswitches = [\"s\"]\nlinks = [\n{ ends = [\"a\", \
-                \"s\"], weight = 4294967295 }, { ends = [\"s\", \"b\"], weight = 4294967295 }, { ends \
-                = [\"b\", \"c\"], weight = 4294967295 }]";
+                \"s\"], weight = 4294967295 }, { ends = [\"s\", \"b\"], weight = 4294967295 }, { \
+                ends = [\"b\", \"c\"], weight = 4294967295 }]";
     let graph = weft_topology::file::parse(text).expect("a graph").graph;
     let report = check(&graph, &routes(&graph, Algorithm::UpDown));
     assert_eq!((report.routed, report.unrouted), (6, 0));

@@ -9,8 +9,8 @@
 //!
 //! | kind | first | second | third | behind the header | body |
 //! |---|---|---|---|---|---|
-//! | hello | form of the frames | lowest version, highest version << 16 | requests that the peer may have open | name of the protocol | its options |
-//! | welcome | form of the frames | version | requests that the peer may have open | | options |
+//! | hello | form of the frames | lowest, highest version << 16 | limit | protocol | options |
+//! | welcome | form of the frames | version | limit | | options |
 //! | refusal | | code | | | text |
 //! | request | number | | | head | body |
 //! | answer | number of the request | code, or one of [`of_session`] | | head | body |
@@ -21,6 +21,7 @@
 //! | alive | 1 if it wants an answer | | | | |
 //! | end | | code | | | text |
 //!
+//! A limit is the number of requests that the peer may have open.
 //! In the number of a pool of a block bit 31 says that the memory is that of the frame's sender.
 //! Integers are little-endian. Heads of programs have up to [`HEAD_BYTES_MAX`] bytes.
 

@@ -12,9 +12,9 @@
 //! # Terms
 //! | | |
 //! |---|---|
-//! | *session* | one peer, one protocol, one version; either end may ask the other once it is open |
-//! | *request*, *answer* | a head of up to [`HEAD_BYTES_MAX`] bytes and a body, by a number; one answer each |
-//! | *pool*, *block* | own memory that was granted to the peer once; each block is at one end at a time |
+//! | *session* | one peer, one protocol, one version; either end may ask once it is open |
+//! | *request*, *answer* | a head of up to [`HEAD_BYTES_MAX`] bytes, a body; one answer each |
+//! | *pool*, *block* | own memory, granted to the peer once; each block is at one end at a time |
 //!
 //! # Promises
 //! - *Ends*: a request has one [`Event::Answer`], with the answer or the reason why there is none.
@@ -42,7 +42,9 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use weft_fabric::{Blocking, Endpoint, EndpointOptions, NodeId, PATIENCE, ServiceName, Transport};
+//! use weft_fabric::{
+//!     Blocking, Endpoint, EndpointOptions, NodeId, PATIENCE, ServiceName, Transport,
+//! };
 //! use weft_session::{Event, Options, Sessions, bytes_of};
 //! use weft_transport_sim::{Settings, SimWorld};
 //!

@@ -13,7 +13,8 @@
 //! | `card` | what PEs tell each other at the start |
 //! | `far` | PEs of other hosts: the endpoint, and the thread that serves it |
 //! | `mapping` | the segments of all PEs in one range of addresses |
-//! | `statics`, `writers`, `fork` | the program's variables in shared memory; threads that write to them meanwhile; its children |
+//! | `statics`, `fork` | the program's variables in shared memory; its children |
+//! | `writers` | threads that write to the variables meanwhile |
 //! | `settings` | the variables `SHMEM_…` |
 //! | `edges` | what runs when the library is loaded, and at exit |
 //! | `fuzz` | the fuzz target: a card of another PE |

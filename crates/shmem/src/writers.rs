@@ -1,9 +1,9 @@
 //! Other threads of the program that write to its variables while these move to shared memory.
 //!
 //! Whatever starts a thread before this library is loaded - the constructor of another library, an
-//! allocator, an interpreter - may have it write there. A part of the variables is read-only for the
-//! microseconds in which it moves; a thread that writes to it then gets SIGSEGV. The handler here
-//! has it do the write again, until it succeeds.
+//! allocator, an interpreter - may have it write there. A part of the variables is read-only for
+//! the microseconds in which it moves; a thread that writes to it then gets SIGSEGV. The handler
+//! here has it do the write again, until it succeeds.
 //!
 //! # Invariants
 //! - A fault outside of the variables, or long after they moved, is handled as it was before.

@@ -325,7 +325,8 @@ impl Directory {
         let _ = self.client.start(part.into(), &[]);
     }
 
-    /// Asks the host of a peer whether it is stopped. There is an answer ([`News::Stands`]) if it is.
+    /// Asks the host of a peer whether it is stopped. There is an answer ([`News::Stands`]) if it
+    /// is.
     pub fn doubt(&mut self, peer: EndpointAddress) {
         let vpid = self.opened.address.vpid.0;
         let doubt = Doubt { vpid, node: peer.node.0, peer: peer.vpid.0 };

@@ -1,8 +1,8 @@
 //! Whether a process is stopped, as the kernel tells: by a signal (Ctrl-Z, a batch system that
 //! suspends its job), by a debugger, or by a freezer of control groups (`docker pause`).
 //!
-//! The state of the first thread stands for the process. Where the kernel does not tell, the process
-//! counts as one that runs.
+//! The state of the first thread stands for the process. Where the kernel does not tell, the
+//! process counts as one that runs.
 
 use std::path::Path;
 

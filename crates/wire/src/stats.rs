@@ -177,8 +177,8 @@ impl TcpReason {
                  `sudo weft daemon` serves all users"
             }
             Self::Unseen => {
-                "several processes used it, or streams of the C library or waits by system calls of \
-                 the program's own, which weft does not see"
+                "several processes used it, or streams of the C library or waits by system calls \
+                 of the program's own, which weft does not see"
             }
             Self::PeerUnseen => {
                 "the other end is under weft and did not ask to move: several processes or the C \

@@ -502,8 +502,8 @@ impl Machine {
         connections.min()
     }
 
-    /// A daemon that looks long after it wanted to was stopped, or did not get its turn. What it did
-    /// not hear meanwhile counts against nobody.
+    /// A daemon that looks long after it wanted to was stopped, or did not get its turn. What it
+    /// did not hear meanwhile counts against nobody.
     fn allow_for_pause(&mut self, now: Duration) {
         let Some(wanted) = self.connections_wake_at() else { return };
         let late = now.saturating_sub(wanted);

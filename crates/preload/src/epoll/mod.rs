@@ -1,9 +1,9 @@
 //! Epoll sets with connections on the fabric among ordinary descriptors.
 //!
 //! The kernel's set has all descriptors that the program added. While a connection is on TCP, it is
-//! there as the program gave it, and the kernel reports its events. On a lane, readiness is computed
-//! here, and the kernel's set reports the wakeups, with a tag of this library that leads to the
-//! registration. A connection gets no lane before the library saw a wait for the set.
+//! there as the program gave it, and the kernel reports its events. On a lane, readiness is
+//! computed here, and the kernel's set reports the wakeups, with a tag of this library that leads
+//! to the registration. A connection gets no lane before the library saw a wait for the set.
 //!
 //! A connection that was active lately is *hot*: it is looked at directly, without a system call.
 //! One that stayed quiet is armed and left to the kernel, so that idle connections cost nothing.

@@ -1,5 +1,5 @@
-//! `aio_read`, `aio_write` and `lio_listio`: the C library makes them by threads of its own, where no
-//! hook sees what these read and write. So the connection goes back to TCP first.
+//! `aio_read`, `aio_write` and `lio_listio`: the C library makes them by threads of its own, where
+//! no hook sees what these read and write. So the connection goes back to TCP first.
 
 use libc::{aiocb, c_int, sigevent};
 

@@ -156,8 +156,9 @@ fn note_copy(old: c_int, new: c_int) {
     }
 }
 
-/// Tracks that dup2 is about to close `new`: the peer is told while `new` is still open. An error if
-/// the library has a descriptor there and cannot leave it, which is told as EBUSY, as dup2(2) may.
+/// Tracks that dup2 is about to close `new`: the peer is told while `new` is still open. An error
+/// if the library has a descriptor there and cannot leave it, which is told as EBUSY, as dup2(2)
+/// may.
 fn before_copy_onto(old: c_int, new: c_int) -> Result<Option<Closing>, ()> {
     let valid = old != new && rustix::io::fcntl_getfd(sys::borrow(old.max(0))).is_ok();
     if old >= 0 && new >= 0 && valid {

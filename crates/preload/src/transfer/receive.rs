@@ -48,7 +48,7 @@ impl Connection {
             }
         }
         if self.blocks(how) {
-            self.note_read(fd);
+            self.note_read();
         }
         if let Some(result) = self.receive_as_without_weft(fd, targets, wanted, how) {
             return result;

@@ -1,13 +1,13 @@
 //! Graphs in GraphML, as other programs export them.
 //!
 //! A `node` is a host unless its data with the name `kind` (or `type`, if it has no `kind`) is
-//! `switch`. Its name is its `id`. An `edge` is a link; `sourceport` and `targetport` are numbers if
-//! they are there. Data of an edge with the names `bandwidth_mbit`, `latency_ns` and `weight` have
-//! the meaning that they have in [`crate::file`]; a whole number may be written as `2.0`. The
+//! `switch`. Its name is its `id`. An `edge` is a link; `sourceport` and `targetport` are numbers
+//! if they are there. Data of an edge with the names `bandwidth_mbit`, `latency_ns` and `weight`
+//! have the meaning that they have in [`crate::file`]; a whole number may be written as `2.0`. The
 //! `default` of a key holds for each node or edge without data of that key.
 //!
-//! A directed edge is a link, too, since yEd writes no others. Two in opposite directions may be one
-//! link or two. So they are refused, unless they name their ports.
+//! A directed edge is a link, too, since yEd writes no others. Two in opposite directions may be
+//! one link or two. So they are refused, unless they name their ports.
 //!
 //! Other data are left out, and [`Described::left_out`] names them. Anything else that a document
 //! may say is refused: a second graph, a graph in a node, a hyperedge, an element or an attribute

@@ -1,3 +1,5 @@
+//! Documents that are understood, and those that are refused with their line.
+
 use super::*;
 
 const HEAD: &str = "<graphml xmlns=\"http://graphml.graphdrawing.org/xmlns\">\n\
@@ -47,7 +49,8 @@ fn errors_name_the_line() {
             "4294967295",
         ),
         (
-            "<edge source=\"a\" target=\"b\"><data key=\"d1\">1</data>\n<data key=\"d1\">2</data></edge>",
+            "<edge source=\"a\" target=\"b\"><data key=\"d1\">1</data>\n<data key=\"d1\">2</data>\
+             </edge>",
             8,
             "twice",
         ),

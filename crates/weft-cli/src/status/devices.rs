@@ -78,8 +78,9 @@ mod tests {
         assert!(told.contains("180 B") && !told.contains("reached nobody"), "{told}");
         let told = text(&[quiet, DeviceStatus { unreachable: 7, lost: 1, ..device(1) }]);
         let lines: Vec<&str> = told.lines().skip_while(|line| !line.contains("nobody")).collect();
-        assert_eq!(lines.len(), 4, "{told}");
-        assert!(lines[2].contains('7') && lines[2].ends_with("for a node that is not there"));
+        assert_eq!(lines.len(), 5, "{told}");
+        assert!(lines[2].contains('7') && lines[2].contains("for a node that is not there"));
+        assert!(lines[3].contains("fabric nodes`") && lines[4].contains('1'));
     }
 
     #[test]
