@@ -235,8 +235,8 @@ class as_many_descriptors_as_the_limit(Echo):
         echoed(socket.create_connection(address), 30)
         used = len(os.listdir("/proc/self/fd")) - 1
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
-        below = sum(int(name) < 64 for name in os.listdir("/proc/self/fd")) - 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (32, most))
+        below = sum(int(name) < 32 for name in os.listdir("/proc/self/fd")) - 1
         connections = []
         try:
             while True:

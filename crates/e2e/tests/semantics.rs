@@ -189,7 +189,7 @@ fn returns_to_tcp(name: &str) -> bool {
 
 /// Cases whose connections weft leaves on TCP, wholly or in part.
 fn on_tcp(name: &str) -> bool {
-    const NAMES: [&str; 23] = [
+    const NAMES: [&str; 25] = [
         "stdin_and_stdout_of_a_program",
         "standard_streams_are_reopened",
         "stdout_of_a_program_in_the_client",
@@ -201,6 +201,9 @@ fn on_tcp(name: &str) -> bool {
         "program_of_wide_characters",
         "streams_of_a_program_have_descriptors",
         "low_water_mark_of_a_listener",
+        // All connections of the process go back, and the last one finds no descriptor.
+        "descriptors_of_a_thread_alone",
+        "as_many_descriptors_as_the_limit",
         // In these nothing is sent before the client closes, or nothing while no connection is
         // accepted.
         "closed_before_accept",
