@@ -53,7 +53,7 @@ impl FromStr for Seed {
             let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
             !label.is_empty() && label.len() < 64 && label.bytes().all(is_sign)
         };
-        // What is made of numbers alone was meant as an address.
+        // A text of numbers alone was meant as an address.
         let is_name = host.len() <= HOST_BYTES_MAX
             && host.strip_suffix('.').unwrap_or(host).split('.').all(is_label)
             && host.bytes().any(|byte| byte.is_ascii_alphabetic());

@@ -114,7 +114,7 @@ pub struct Inherited {
     pub tells_unread: AtomicBool,
 }
 
-/// What new connections may have.
+/// The options that new connections may have.
 pub static INHERITED: Inherited =
     Inherited { low_water: AtomicBool::new(false), tells_unread: AtomicBool::new(false) };
 

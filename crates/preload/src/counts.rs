@@ -1,5 +1,5 @@
-//! What the kernel's counts of a connection lack: the bytes that went by the lane. And what they
-//! have too much: wakeups, which are no data of the program.
+//! Mends the kernel's counts of a connection: they lack the bytes that went by the lane, and have the
+//! wakeups, which are no data of the program.
 
 use std::os::fd::RawFd;
 

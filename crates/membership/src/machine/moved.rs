@@ -14,7 +14,7 @@ use crate::identity::Identity;
 use crate::key::Role;
 use crate::message::Refusal;
 
-/// What follows for a node that shows another address.
+/// The consequence for a node that shows another address.
 enum Verdict {
     /// Nobody of its identity is at the former one.
     Nobody,
@@ -98,7 +98,7 @@ impl Machine {
         }
     }
 
-    /// What is known of a node that shows another address, and its number.
+    /// The facts about a node that shows another address, and its number.
     fn judge(&self, stage: &Stage) -> Option<(u32, Verdict)> {
         let Stage::Moving { identity, hello, since, asks } = stage else { return None };
         let member = self.roster.as_ref()?.of_identity(identity)?;

@@ -67,7 +67,7 @@ pub(super) fn kernel_event(registration: &Registration, index: u32) -> libc::epo
 #[cold]
 #[inline(never)]
 pub(super) fn tell_kernel(epfd: RawFd, registration: &mut Registration, index: u32) {
-    // What the kernel reports of one that has fired is not for the program.
+    // Reports of the kernel about one that has fired are not for the program.
     registration.tagged = registration.laned || registration.spent;
     let mut event = kernel_event(registration, index);
     let fd = registration.fd;

@@ -22,7 +22,7 @@ use crate::sys::{self, Word, raw};
 use crate::table::{self, Entry};
 use crate::{control, process};
 
-/// What becomes of a connection with an option.
+/// The effect of an option on a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     /// Both directions go back to TCP first, and nothing is left on the lane. If that cannot be,
@@ -97,7 +97,7 @@ const fn tcp(name: c_int, off: Off, effect: Effect) -> Row {
 }
 
 const TABLE: &[Row] = &[
-    // What arrives: filters drop it, stamps tell of each segment, an offset moves with each look.
+    // Arriving segments: filters drop them, stamps tell of each, an offset moves with each look.
     socket(libc::SO_ATTACH_FILTER, Off::Never, Effect::BackFromHere),
     socket(name::SO_ATTACH_BPF, Off::Never, Effect::BackFromHere),
     socket(libc::SO_TIMESTAMP, Off::Zero, NOT_SUPPORTED),
