@@ -1,5 +1,5 @@
-//! Mends the kernel's counts of a connection: they lack the bytes that went by the lane, and have the
-//! wakeups, which are no data of the program.
+//! Mends the kernel's counts of a connection: they lack the bytes that went by the lane, and have
+//! the wakeups, which are no data of the program.
 
 use std::os::fd::RawFd;
 

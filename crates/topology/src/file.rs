@@ -12,8 +12,8 @@
 //!
 //! `bandwidth_mbit` is in 10^6 bits a second each way, `latency_ns` from end to end. `weight` is
 //! the cost of a packet on the link, 1 if it is left out. Each is a whole number above 0 and
-//! below 2^32. A link without a port gets the next port above all that its vertex has so far. A name
-//! has 1 to 64 characters, and no `:`, space or quote.
+//! below 2^32. A link without a port gets the next port above all that its vertex has so far. A
+//! name has 1 to 64 characters, and no `:`, space or quote.
 
 use std::cell::Cell;
 use std::collections::HashMap;
