@@ -132,7 +132,7 @@ fn returns_to_tcp(name: &str) -> bool {
     if name.starts_with("passed_to_a_program") {
         return true;
     }
-    const NAMES: [&str; 50] = [
+    const NAMES: [&str; 49] = [
         "alarm_ends_a_wait",
         "both_write_before_they_read",
         "both_write_by_epoll_before_they_read",
@@ -157,7 +157,6 @@ fn returns_to_tcp(name: &str) -> bool {
         "options_about_the_wire",
         "passed_in_use_by_a_peer_in_epoll",
         "passed_in_use_to_a_program_without_weft",
-        "one_way_to_an_end_that_sends_nothing",
         "passed_amid_a_message",
         "passed_beside_the_other_end",
         "passed_beside_the_other_end_and_a_thread_that_waits",
@@ -189,7 +188,7 @@ fn returns_to_tcp(name: &str) -> bool {
 
 /// Cases whose connections weft leaves on TCP, wholly or in part.
 fn on_tcp(name: &str) -> bool {
-    const NAMES: [&str; 25] = [
+    const NAMES: [&str; 26] = [
         "stdin_and_stdout_of_a_program",
         "standard_streams_are_reopened",
         "stdout_of_a_program_in_the_client",
@@ -201,6 +200,8 @@ fn on_tcp(name: &str) -> bool {
         "program_of_wide_characters",
         "streams_of_a_program_have_descriptors",
         "low_water_mark_of_a_listener",
+        // On a busy machine 2 MB may be over before both ends have agreed.
+        "one_way_to_an_end_that_sends_nothing",
         // All connections of the process go back, and the last one finds no descriptor.
         "descriptors_of_a_thread_alone",
         "as_many_descriptors_as_the_limit",
