@@ -157,7 +157,7 @@ fn mask_signals(how: c_int, set: *const u64, former: *mut u64) -> c_int {
     positive(kernel!(SYS_rt_sigprocmask, how, place, former, BYTES))
 }
 
-/// What the standard library asks of the C library's configuration.
+/// Questions of the standard library about the C library's configuration.
 fn configuration(name: c_int) -> c_long {
     match name {
         libc::_SC_PAGESIZE => c_long::try_from(rustix::param::page_size()).unwrap_or(-1),

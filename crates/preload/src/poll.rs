@@ -237,7 +237,7 @@ fn ask_kernel_and_bell(
         *copy = pollfd { fd, events: POLLIN, revents: 0 };
     }
     let limit = bell.map_or(limit, |(_, asleep)| asleep.bounds(limit));
-    // What the kernel tells is of these connections, and not of others that get their numbers.
+    // The kernel's answers are about these connections, not about others with their numbers.
     let mut few_known = [0; 32];
     let mut many_known = Vec::new();
     let known: &mut [u64] = if fds.len() <= few_known.len() {

@@ -30,7 +30,7 @@ pub fn timespec(limit: Limit) -> Option<Timespec> {
     limit.map(|ns| Timespec { tv_sec: part(ns / SECOND_NS), tv_nsec: part(ns % SECOND_NS) })
 }
 
-/// What is left until `deadline`, a time of [`crate::sys::now_ns`]; `None` without one.
+/// The time until `deadline`, a time of [`crate::sys::now_ns`]; `None` without one.
 pub fn time_left(deadline: Option<u64>) -> Limit {
     deadline.map(|deadline| deadline.saturating_sub(now_ns()))
 }

@@ -114,7 +114,7 @@ const TABLE: &[Row] = &[
     socket(name::SO_MAX_PACING_RATE, Off::AllOnes, Effect::BackFromHere),
     socket(name::SO_TXTIME, Off::Never, Effect::BackFromHere),
     tcp(name::TCP_TX_DELAY, Off::Zero, Effect::BackFromHere),
-    // What is on the wire: encrypted, signed, or set from outside.
+    // These change the bytes on the wire: encrypted, signed, or set from outside.
     tcp(libc::TCP_ULP, Off::Never, Effect::BackFirst(Errno::NOENT)),
     tcp(libc::TCP_MD5SIG, Off::Never, NOT_SUPPORTED),
     tcp(libc::TCP_MD5SIG_EXT, Off::Never, NOT_SUPPORTED),
@@ -176,7 +176,7 @@ impl Given {
     }
 }
 
-/// What has to be before a connection gets an option.
+/// Prepares a connection for an option.
 fn before(effect: Effect, connection: Connection, fd: c_int, given: Given) -> Result<(), Errno> {
     match effect {
         Effect::BackFirst(errno) => {
@@ -195,7 +195,7 @@ fn before(effect: Effect, connection: Connection, fd: c_int, given: Given) -> Re
     }
 }
 
-/// What has to be after a connection got an option.
+/// Follows up an option that a connection got.
 fn after(effect: Effect, connection: Connection, fd: c_int) {
     match effect {
         Effect::BackFirst(_) | Effect::SendsByKernel => {}
@@ -215,7 +215,7 @@ fn after(effect: Effect, connection: Connection, fd: c_int) {
     }
 }
 
-/// What has to be after a socket got an option that is no connection of the library's.
+/// Follows up an option of a socket that is no connection of the library's.
 fn after_without_connection(effect: Effect, fd: c_int) {
     match effect {
         Effect::BackFirst(_) | Effect::BackFromHere => {

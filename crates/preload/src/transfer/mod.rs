@@ -125,7 +125,7 @@ fn piece(lane: &impl Carry) -> usize {
     usize::try_from(lane.sink_bytes() / 4).unwrap_or(usize::MAX).max(1)
 }
 
-/// What is left of SO_RCVTIMEO or SO_SNDTIMEO, if it is set. It begins to run at the first call.
+/// The rest of SO_RCVTIMEO or SO_SNDTIMEO, if it is set. It begins to run at the first call.
 fn time_left(fd: RawFd, which: Timeout, deadline: &mut Option<u64>) -> Limit {
     let time = socket_timeout(sys::borrow(fd), which).ok()??;
     let now = sys::now_ns();
