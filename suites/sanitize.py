@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "target"
-PROGRAMS = ROOT / "crates/e2e/programs"
+PROGRAMS = ROOT / "crates/tests/e2e/programs"
 WEFT = TARGET / "release/weft"
 TRIPLE = "x86_64-unknown-linux-gnu"
 LIMIT = 900

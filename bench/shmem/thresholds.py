@@ -7,7 +7,7 @@
 
 Staging is compared by two builds of the library: one stages all that is measured, the other next to
 nothing. The size from which on copies from the source cost less is the threshold. The builds take
-their numbers from variables; crates/pgas/src/collective/thresholds.rs has the ones that count.
+their numbers from variables; crates/services/pgas/src/collective/thresholds.rs has the ones that count.
 The builds run in turns, and the least of a figure's turns is taken.
 """
 

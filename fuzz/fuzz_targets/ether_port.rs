@@ -4,7 +4,7 @@
 
 use weft_ether::hostile::fuzz_port;
 
-#[path = "../../crates/ether/tests/venue/mod.rs"]
+#[path = "../../crates/services/ether/tests/venue/mod.rs"]
 mod venue;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

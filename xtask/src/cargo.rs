@@ -42,7 +42,7 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// True when the workspace has a crate in `crates/NAME`.
+/// True when the workspace has a crate in `crates/LAYER/NAME`.
 pub fn has_crate(name: &str) -> bool {
     root().join("crates").join(name).join("Cargo.toml").is_file()
 }

@@ -36,7 +36,7 @@ fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
     let start = |path: &Path| {
         let mut command = limited(path, limit);
         command
-            .current_dir(root().join("crates/e2e"))
+            .current_dir(root().join("crates/tests/e2e"))
             .env("WEFT_BIN", target().join(profile(long)).join("weft"));
         if let Some(third) = third {
             command.env("WEFT_E2E_THIRD", third.to_string());
@@ -86,7 +86,7 @@ fn at_once() -> usize {
 
 /// The test programs of the end-to-end tests. weft itself is optimised.
 fn build() -> anyhow::Result<Vec<Program>> {
-    let own = root().join("crates/e2e");
+    let own = root().join("crates/tests/e2e");
     let programs: Vec<_> =
         test_programs::build()?.into_iter().filter(|program| program.package == own).collect();
     ensure!(!programs.is_empty(), "cargo names no test program of weft-e2e");

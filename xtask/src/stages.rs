@@ -78,8 +78,8 @@ fn lint(_: &mut Run) -> Outcome {
 }
 
 fn build(run: &mut Run) -> Outcome {
-    if !has_crate("preload") {
-        return Outcome::Skipped("there is no crates/preload".into());
+    if !has_crate("surfaces/preload") {
+        return Outcome::Skipped("there is no crates/surfaces/preload".into());
     }
     let mut command =
         cargo(&["build", "--quiet", "-p", "weft-cli", "-p", "weft-preload", "-p", "weft-shmem"]);
@@ -93,7 +93,7 @@ fn test(_: &mut Run) -> Outcome {
         Err(error) => return Outcome::Failed(format!("{error:#}")),
     };
     // Those of the end-to-end tests have a stage of their own.
-    let end_to_end = root().join("crates/e2e");
+    let end_to_end = root().join("crates/tests/e2e");
     let programs = programs.into_iter().filter(|program| program.package != end_to_end).collect();
     let mut count = test_programs::run(programs);
     let arguments = ["test", "--workspace", "--doc", "--quiet", "--no-fail-fast"];
@@ -105,8 +105,8 @@ fn test(_: &mut Run) -> Outcome {
 }
 
 fn loom(_: &mut Run) -> Outcome {
-    if !has_crate("transport-shm") {
-        return Outcome::Skipped("there is no crates/transport-shm".into());
+    if !has_crate("transports/transport-shm") {
+        return Outcome::Skipped("there is no crates/transports/transport-shm".into());
     }
     // The models are in the library. They take a tenth of a second; optimising what they use takes
     // a minute.
@@ -116,8 +116,8 @@ fn loom(_: &mut Run) -> Outcome {
 }
 
 fn thread_sanitizer(run: &mut Run) -> Outcome {
-    if !has_crate("transport-shm") {
-        return Outcome::Skipped("there is no crates/transport-shm".into());
+    if !has_crate("transports/transport-shm") {
+        return Outcome::Skipped("there is no crates/transports/transport-shm".into());
     }
     if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) {
         return Outcome::Skipped("it is set up for x86-64 Linux only".into());
@@ -125,7 +125,7 @@ fn thread_sanitizer(run: &mut Run) -> Outcome {
     let programs = if run.long {
         Ok(["--lib", "--tests"].map(str::to_owned).to_vec())
     } else {
-        with_threads(&root().join("crates/transport-shm"))
+        with_threads(&root().join("crates/transports/transport-shm"))
     };
     let programs = match programs {
         Ok(programs) => programs,
@@ -203,8 +203,8 @@ fn docs(_: &mut Run) -> Outcome {
 }
 
 fn end_to_end(run: &mut Run) -> Outcome {
-    if !has_crate("e2e") {
-        return Outcome::Skipped("there is no crates/e2e".into());
+    if !has_crate("tests/e2e") {
+        return Outcome::Skipped("there is no crates/tests/e2e".into());
     }
     let missing = run.installation.take().unwrap_or_else(Installation::begin).end();
     if !missing.is_empty() {
@@ -348,7 +348,8 @@ mod tests {
 
     #[test]
     fn the_sanitizer_gets_the_test_programs_that_start_threads_and_no_others() {
-        let found = with_threads(&root().join("crates/transport-shm")).expect("it is there");
+        let found =
+            with_threads(&root().join("crates/transports/transport-shm")).expect("it is there");
         let has = |name: &str| found.windows(2).any(|pair| pair[0] == "--test" && pair[1] == name);
         for name in ["moves", "revocations", "sharing", "sleeper", "threads"] {
             assert!(has(name), "{name} is not in {found:?}");

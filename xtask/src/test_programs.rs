@@ -129,14 +129,14 @@ mod tests {
     #[test]
     fn test_programs_are_found_in_the_messages_of_cargo() {
         let message = |test: bool, executable: &str| {
-            let package = r#""manifest_path":"/w/crates/e2e/Cargo.toml""#;
+            let package = r#""manifest_path":"/w/crates/tests/e2e/Cargo.toml""#;
             let profile = format!(r#""profile":{{"opt_level":"0","test":{test}}}"#);
             format!(r#"{{{package},{profile},"executable":{executable}}}"#)
         };
         let found = program(&message(true, r#""/t/deps/bad_input-0f""#)).expect("a program");
         assert_eq!(found.name, "bad_input");
         assert_eq!(found.path, Path::new("/t/deps/bad_input-0f"));
-        assert_eq!(found.package, Path::new("/w/crates/e2e"));
+        assert_eq!(found.package, Path::new("/w/crates/tests/e2e"));
         assert_eq!(program(&message(true, "null")), None);
         assert_eq!(program(&message(false, r#""/t/examples/ping_pong-0f""#)), None);
     }

@@ -10,7 +10,7 @@ fn root() -> PathBuf {
 /// The cases of the semantics suite: the functions with a decorator.
 fn cases() -> Vec<String> {
     let mut names = Vec::new();
-    let directory = root().join("crates/e2e/programs");
+    let directory = root().join("crates/tests/e2e/programs");
     for entry in fs::read_dir(directory).expect("the programs are there") {
         let path = entry.expect("it can be listed").path();
         if path.extension().is_none_or(|extension| extension != "py") {
@@ -54,7 +54,7 @@ fn every_row_of_the_table_names_existing_cases() {
                 None => cases.iter().any(|case| case == name),
                 Some((suite, function)) => {
                     let suite = suite.trim_start_matches("weft-e2e: ");
-                    let file = root().join(format!("crates/e2e/tests/{suite}.rs"));
+                    let file = root().join(format!("crates/tests/e2e/tests/{suite}.rs"));
                     let text = fs::read_to_string(file).unwrap_or_default();
                     text.contains(&format!("fn {function}("))
                 }

@@ -7,81 +7,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cargo_metadata::{DependencyKind, MetadataCommand};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
-/// The layer of each package. Adding a package here is a design decision.
-const LAYERS: &[(u8, &[&str])] = &[
-    (
-        0,
-        &[
-            "weft-sync",
-            "weft-wire",
-            "weft-topology",
-            "weft-options",
-            "weft-event",
-            "weft-shmem-api",
-        ],
-    ),
-    (
-        1,
-        &[
-            "weft-memory",
-            "weft-fabric",
-            "weft-broker",
-            "weft-libfabric",
-            "weft-channel",
-            "weft-netdev",
-            "weft-program",
-            "weft-pmi",
-            "weft-message",
-            "weft-session",
-            "weft-routing",
-            "weft-network",
-        ],
-    ),
-    (
-        2,
-        &[
-            "weft-transport-shm",
-            "weft-transport-ofi",
-            "weft-transport-sim",
-            "weft-layers",
-            "weft-conformance",
-        ],
-    ),
-    (
-        3,
-        &[
-            "weft-ether",
-            "weft-lane",
-            "weft-launch",
-            "weft-membership",
-            "weft-socket",
-            "weft-lnet",
-            "weft-pgas",
-            "weft-kv",
-            "weft-transfer",
-            "weft-block",
-            "weft-vpci",
-            "weft-placement",
-            "weft-fabric-manager",
-        ],
-    ),
-    (
-        4,
-        &[
-            "weft-ffi",
-            "weft-preload",
-            "weft-shmem",
-            "weftd",
-            "weft-scenario",
-            "weft-swarm",
-            "weft-cli",
-            "weft-web",
-        ],
-    ),
-    (5, &["weft-sim", "weft-e2e", "weft-examples", "weft-fuzz", "weft-icount", "xtask"]),
-];
+/// The folders below `crates`, in the order of the layers. The folder of a package says its layer;
+/// what lies elsewhere (`examples`, `xtask`) is for tests.
+const FOLDERS: &[&str] = &["base", "core", "transports", "services", "surfaces", "tests"];
 
 /// Allowed imports inside one layer: (importing crate, imported crate).
 const SIBLINGS: &[(&str, &str)] = &[
@@ -115,7 +45,6 @@ const UNSAFE: &[&str] = &[
     "weft-transport-shm",
     "weft-libfabric",
     "weft-pmi",
-    "weft-ffi",
     "weft-preload",
     "weft-pgas",
     "weft-shmem",
@@ -139,21 +68,35 @@ struct Edge {
     is_for_tests: bool,
 }
 
-fn layer(package: &str) -> Option<u8> {
-    LAYERS.iter().find(|(_, packages)| packages.contains(&package)).map(|(layer, _)| *layer)
+/// The layer of each package of the workspace.
+type Layers = BTreeMap<String, u8>;
+
+fn layer_of(manifest: &Path) -> Option<u8> {
+    let Ok(below) = manifest.strip_prefix(root().join("crates")) else {
+        return Some(LAYER_OF_TESTS);
+    };
+    let folder = below.iter().next()?.to_str()?;
+    (0..).zip(FOLDERS).find(|(_, name)| **name == folder).map(|(layer, _)| layer)
+}
+
+fn layers() -> Layers {
+    let of = |package: &cargo_metadata::Package| {
+        Some((package.name.to_string(), layer_of(package.manifest_path.as_std_path())?))
+    };
+    metadata().packages.iter().filter_map(of).collect()
 }
 
 /// Why an import is not allowed; `None` when it is allowed.
-fn violation(edge: &Edge) -> Option<String> {
+fn violation(edge: &Edge, layers: &Layers) -> Option<String> {
     let (from, to) = (edge.from.as_str(), edge.to.as_str());
-    let own = layer(from)?;
+    let own = *layers.get(from)?;
     if to == "tokio" && own < LAYER_OF_SURFACES {
         return Some(format!("{from} imports tokio, which only surfaces may"));
     }
     if to == "libc" && own < LAYER_OF_TESTS && !edge.is_for_tests && !LIBC.contains(&from) {
         return Some(format!("{from} imports libc, which only {} may", LIBC.join(", ")));
     }
-    let other = layer(to)?;
+    let other = *layers.get(to)?;
     if edge.is_for_tests {
         let is_above = other >= LAYER_OF_SURFACES && own < LAYER_OF_SURFACES;
         return is_above.then(|| format!("the tests of {from} import the surface {to}"));
@@ -173,14 +116,17 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
-/// The source files of each package: every Rust file below the directory of the package.
-fn sources() -> BTreeMap<String, Vec<PathBuf>> {
-    let metadata = MetadataCommand::new()
+fn metadata() -> Metadata {
+    MetadataCommand::new()
         .manifest_path(root().join("Cargo.toml"))
         .no_deps()
         .exec()
-        .expect("cargo metadata works");
-    metadata
+        .expect("cargo metadata works")
+}
+
+/// The source files of each package: every Rust file below the directory of the package.
+fn sources() -> BTreeMap<String, Vec<PathBuf>> {
+    metadata()
         .packages
         .iter()
         .map(|package| {
@@ -204,13 +150,8 @@ fn rust_files(directory: &Path, files: &mut Vec<PathBuf>) {
 }
 
 fn edges() -> Vec<Edge> {
-    let metadata = MetadataCommand::new()
-        .manifest_path(root().join("Cargo.toml"))
-        .no_deps()
-        .exec()
-        .expect("cargo metadata works");
     let mut edges = Vec::new();
-    for package in &metadata.packages {
+    for package in &metadata().packages {
         for dependency in &package.dependencies {
             edges.push(Edge {
                 from: package.name.to_string(),
@@ -227,14 +168,20 @@ fn report(what: &str, violations: Vec<String>) {
 }
 
 #[test]
-fn every_package_has_a_layer() {
-    let without = sources().into_keys().filter(|package| layer(package).is_none()).collect();
-    report("packages without a layer in xtask/tests/layers.rs", without);
+fn every_package_lies_in_the_folder_of_a_layer() {
+    let layers = layers();
+    let without = sources().into_keys().filter(|name| !layers.contains_key(name)).collect();
+    report(&format!("packages outside of crates/{}", FOLDERS.join(", crates/")), without);
+    assert_eq!(layer_of(&root().join("crates/elsewhere/x/Cargo.toml")), None);
 }
 
 #[test]
 fn every_import_goes_down() {
-    report("imports against the layers", edges().iter().filter_map(violation).collect());
+    let layers = layers();
+    report(
+        "imports against the layers",
+        edges().iter().filter_map(|edge| violation(edge, &layers)).collect(),
+    );
 }
 
 #[test]
@@ -295,7 +242,7 @@ fn names_the_system(line: &str) -> bool {
 fn the_core_traits_name_no_operating_system() {
     let mut violations = Vec::new();
     let mut has_host_traits = false;
-    let source = root().join("crates/fabric/src");
+    let source = root().join("crates/core/fabric/src");
     for file in sources().remove("weft-fabric").expect("the package is there") {
         if !file.starts_with(&source) {
             continue;
@@ -319,6 +266,7 @@ fn edge(from: &str, to: &str, is_for_tests: bool) -> Edge {
 
 #[test]
 fn planted_imports_against_the_layers_are_found() {
+    let layers = layers();
     for (from, to) in [
         ("weft-fabric", "weft-memory"),
         ("weft-sync", "weft-wire"),
@@ -330,13 +278,14 @@ fn planted_imports_against_the_layers_are_found() {
         ("weft-cli", "libc"),
         ("weftd", "weft-cli"),
     ] {
-        assert!(violation(&edge(from, to, false)).is_some(), "{from} may not import {to}");
+        assert!(violation(&edge(from, to, false), &layers).is_some(), "{from} may not import {to}");
     }
-    assert!(violation(&edge("weft-socket", "weftd", true)).is_some());
+    assert!(violation(&edge("weft-socket", "weftd", true), &layers).is_some());
 }
 
 #[test]
 fn imports_downwards_are_allowed() {
+    let layers = layers();
     for (from, to) in [
         ("weft-socket", "weft-fabric"),
         ("weft-transport-shm", "weft-memory"),
@@ -346,7 +295,7 @@ fn imports_downwards_are_allowed() {
         ("weft-sync", "libc"),
         ("weft-socket", "thiserror"),
     ] {
-        assert!(violation(&edge(from, to, false)).is_none(), "{from} may import {to}");
+        assert!(violation(&edge(from, to, false), &layers).is_none(), "{from} may import {to}");
     }
-    assert!(violation(&edge("weft-socket", "weft-transport-sim", true)).is_none());
+    assert!(violation(&edge("weft-socket", "weft-transport-sim", true), &layers).is_none());
 }

@@ -7,7 +7,14 @@ use std::fs;
 use std::path::Path;
 
 /// The crates whose modules form no circle.
-const CRATES: &[&str] = &["preload", "socket", "ether", "netdev", "channel", "message"];
+const CRATES: &[&str] = &[
+    "surfaces/preload",
+    "services/socket",
+    "services/ether",
+    "core/netdev",
+    "core/channel",
+    "core/message",
+];
 
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
