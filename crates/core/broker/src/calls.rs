@@ -3,7 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use weft_fabric::{
-    EndpointAddress, InviteError, NodeId, OpenError, Partition, PartitionId, Ticket, Vpid,
+    EndpointAddress, InviteError, NodeId, OpenError, Partition, PartitionId, ServiceName, Ticket,
+    Vpid,
 };
 use weft_wire::endpoint_control::{
     self, EndpointControl, Invitation, NO_VPID, Open, Reply, VPIDS_MAX, flags, status,
@@ -30,6 +31,40 @@ pub fn way_into(partition: Partition) -> Open {
         }
     }
     open
+}
+
+/// The way into a partition that a request asks for: the other direction of [`way_into`]. `None` if
+/// it asks for none that there is.
+#[must_use]
+pub fn way_of(open: &Open) -> Option<Partition> {
+    let ways = flags::PARTITION | flags::OFFER | flags::SERVICE | flags::INVITATION;
+    let partition = PartitionId(open.partition);
+    let name = || ServiceName::of_padded(open.name).ok();
+    match open.flags & ways {
+        0 => Some(Partition::OfUser),
+        flags::PARTITION => Some(Partition::Numbered(partition)),
+        way if way == flags::PARTITION | flags::OFFER => {
+            Some(Partition::Offered(partition, name()?))
+        }
+        flags::SERVICE => Some(Partition::Service(name()?)),
+        flags::INVITATION => Some(Partition::Ticket(Ticket(open.invitation.0))),
+        _ => None,
+    }
+}
+
+/// The status that tells why nobody comes in: the other direction of [`refusal`].
+#[must_use]
+pub fn status_of(error: &OpenError) -> u16 {
+    match error {
+        OpenError::Forbidden { .. } => status::FORBIDDEN,
+        OpenError::DefaultPartition => status::DEFAULT_PARTITION,
+        OpenError::NameTaken { .. } => status::NAME_TAKEN,
+        OpenError::OfferForbidden { .. } => status::OFFER_FORBIDDEN,
+        OpenError::NotOffered { .. } => status::NOT_OFFERED,
+        OpenError::ServiceForbidden { .. } => status::SERVICE_FORBIDDEN,
+        OpenError::InvalidTicket => status::NOT_INVITED,
+        _ => status::INVALID,
+    }
 }
 
 /// The outcome of a request to open.

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use weft_fabric::{NodeId, PartitionId, Ticket};
+use weft_fabric::{NodeId, OpenError, PartitionId, Ticket};
 use weft_wire::endpoint_control::{Open, Reply, VPIDS_MAX, status};
 
 use crate::NodeMessage;
@@ -54,7 +54,11 @@ impl State {
 
     /// Uses a ticket of this node, for an endpoint of another.
     pub(crate) fn use_ticket(&mut self, ticket: [u8; 16], now: Duration) -> Option<(u64, u16)> {
-        let host = self.invitations.host(Ticket(ticket), now)?;
+        self.invitations.expire(now);
+        let Some(host) = self.invitations.host(Ticket(ticket)) else {
+            self.invitations.count_refused(&OpenError::InvalidTicket);
+            return None;
+        };
         let partition = self.entry(host).filter(|entry| entry.port.leads_here())?.partition;
         self.invitations.take(Ticket(ticket));
         Some((partition.0, host))

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use weft_fabric::Ticket;
+use weft_fabric::{OpenError, Ticket};
 
 /// An invitation that has not been used.
 #[derive(Debug)]
@@ -58,9 +58,13 @@ impl Invitations {
         self.waiting.retain(|invitation| invitation.host != host);
     }
 
-    /// The host of a ticket that is good at `now`. Counts a ticket that is not.
-    pub fn host(&mut self, ticket: Ticket, now: Duration) -> Option<u16> {
-        self.expire(now);
+    /// Counts a refusal, if it is of a ticket.
+    pub fn count_refused(&mut self, error: &OpenError) {
+        self.refused += u64::from(*error == OpenError::InvalidTicket);
+    }
+
+    /// The host of a ticket that is good.
+    pub fn host(&self, ticket: Ticket) -> Option<u16> {
         // Looks at all of them, so that the time does not tell how far the search came.
         let mut found = None;
         for invitation in &self.waiting {
@@ -68,7 +72,6 @@ impl Invitations {
                 found = Some(invitation.host);
             }
         }
-        self.refused += u64::from(found.is_none());
         found
     }
 

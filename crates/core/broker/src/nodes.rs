@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use weft_fabric::rules::Offer;
 use weft_fabric::{EndpointAddress, Group, NodeId, PartitionId, ServiceName, Vpid};
 use weft_wire::endpoint_control::{NO_VPID, PortName, VPIDS_MAX, status};
 
@@ -457,17 +458,14 @@ impl State {
 
     /// The endpoint of another node that offers a service of this name: its user, its partition and
     /// its address.
-    pub(crate) fn offered_elsewhere(
-        &self,
-        name: ServiceName,
-    ) -> Option<(u32, PartitionId, EndpointAddress)> {
+    pub(crate) fn offered_elsewhere(&self, name: ServiceName) -> Option<Offer<EndpointAddress>> {
         let up = self.nodes.nodes.iter().filter(|(_, known)| known.is_up);
         let all =
             up.flat_map(|(node, known)| known.endpoints.values().map(move |one| (*node, one)));
         let mut all = all.filter(|(_, one)| one.offers.as_deref() == Some(name.as_str()));
         all.next().map(|(node, one)| {
-            let address = EndpointAddress::new(node, Vpid(one.vpid));
-            (one.user, PartitionId(one.partition), address)
+            let host = EndpointAddress::new(node, Vpid(one.vpid));
+            Offer { user: one.user, partition: PartitionId(one.partition), host }
         })
     }
 

@@ -11,9 +11,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_fabric::{EndpointAddress, Group, PartitionId, ServiceName, Ticket};
+use weft_fabric::rules::{self, Doors, Offer};
+use weft_fabric::{
+    EndpointAddress, Group, InviteError, OpenError, Partition, PartitionId, ServiceName, Ticket,
+};
 use weft_wire::endpoint_control::{Invite, NO_VPID, Open, Opened, VPIDS_MAX, flags, status};
 
+use crate::calls;
 use crate::invitations::Invitation;
 use crate::later::PortState;
 use crate::ports::{Outcome, address};
@@ -153,71 +157,35 @@ impl State {
         Some(Some(Shared { files, bell }))
     }
 
-    /// The partition that an endpoint may come into, or the status of the refusal.
+    /// How an endpoint comes into its partition, or the status of the refusal.
     fn entrance(&mut self, asker: Asker, open: &Open, now: Duration) -> Result<Entrance, u16> {
-        let ways = flags::PARTITION | flags::OFFER | flags::SERVICE | flags::INVITATION;
-        let partition = PartitionId(open.partition);
-        let owns = asker.uid == 0 || asker.uid == partition.user();
-        match open.flags & ways {
-            0 => Ok(Entrance::into(PartitionId::of_user(asker.uid))),
-            flags::PARTITION if owns => Ok(Entrance::into(partition)),
-            flags::PARTITION if open.flags & flags::AGAIN != 0 && !self.is_settled => {
-                Ok(Entrance { is_member: false, ..Entrance::into(partition) })
+        let way = calls::way_of(open).ok_or(status::INVALID)?;
+        self.invitations.expire(now);
+        let (partition, host) = match rules::entrance(self, asker.uid, way) {
+            Ok(inside) => inside,
+            Err(OpenError::Forbidden { partition })
+                if way == Partition::Numbered(PartitionId(partition))
+                    && open.flags & flags::AGAIN != 0
+                    && !self.is_settled =>
+            {
+                let partition = PartitionId(partition);
+                return Ok(Entrance { is_member: false, ..Entrance::into(partition) });
             }
-            flags::PARTITION => Err(status::FORBIDDEN),
-            way if way == flags::PARTITION | flags::OFFER => {
-                if !owns {
-                    return Err(status::FORBIDDEN);
-                }
-                let name = self.free_name(asker, partition, open)?;
-                Ok(Entrance { offers: Some(name), ..Entrance::into(partition) })
+            Err(error) => {
+                self.invitations.count_refused(&error);
+                return Err(calls::status_of(&error));
             }
-            flags::SERVICE => self.service(asker, open),
-            flags::INVITATION => {
-                let ticket = Ticket(open.invitation.0);
-                let host = self.invitations.host(ticket, now).ok_or(status::NOT_INVITED)?;
-                let partition = self.entry(host).ok_or(status::NOT_INVITED)?.partition;
-                let (host, ticket) = (Some(address(self.node.0, host)), Some(ticket));
-                Ok(Entrance { host, ticket, ..Entrance::into(partition) })
-            }
-            _ => Err(status::INVALID),
-        }
-    }
-
-    /// The name under which a partition may be offered.
-    fn free_name(
-        &self,
-        asker: Asker,
-        partition: PartitionId,
-        open: &Open,
-    ) -> Result<ServiceName, u16> {
-        let name = ServiceName::of_padded(open.name).map_err(|_| status::INVALID)?;
-        if partition.is_default() {
-            return Err(status::DEFAULT_PARTITION);
-        }
-        if !self.policy.may_offer(asker.uid, name.as_str()) {
-            return Err(status::OFFER_FORBIDDEN);
-        }
-        let is_taken = self.offered(name).is_some() || self.offered_elsewhere(name).is_some();
-        if is_taken { Err(status::NAME_TAKEN) } else { Ok(name) }
-    }
-
-    /// The way into the partition that is offered by the name in `open`.
-    fn service(&self, asker: Asker, open: &Open) -> Result<Entrance, u16> {
-        let name = ServiceName::of_padded(open.name).map_err(|_| status::INVALID)?;
-        let here = self
-            .offered(name)
-            .map(|(vpid, host)| (host.uid, host.partition, address(self.node.0, vpid)));
-        let host = here.or_else(|| self.offered_elsewhere(name));
-        let (user, partition, host) = host.ok_or(status::NOT_OFFERED)?;
-        if !self.policy.may_use(asker.uid, user, name.as_str()) {
-            return Err(status::SERVICE_FORBIDDEN);
-        }
-        Ok(Entrance::guest(partition, host))
+        };
+        let entrance = Entrance { host, ..Entrance::into(partition) };
+        Ok(match way {
+            Partition::Offered(_, name) => Entrance { offers: Some(name), ..entrance },
+            Partition::Ticket(ticket) => Entrance { ticket: Some(ticket), ..entrance },
+            Partition::OfUser | Partition::Numbered(_) | Partition::Service(_) => entrance,
+        })
     }
 
     /// The endpoint that offers a service of this name.
-    fn offered(&self, name: ServiceName) -> Option<(u16, &Entry)> {
+    fn offered_here(&self, name: ServiceName) -> Option<(u16, &Entry)> {
         (0..).zip(&self.entries).find_map(|(vpid, entry)| {
             let entry = entry.as_ref().filter(|entry| entry.offers == Some(name))?;
             Some((vpid, entry))
@@ -251,12 +219,12 @@ impl State {
         let Some(host) = self.own(asker, ask.vpid) else {
             return Answer::refused(status::INVALID);
         };
-        let partition = host.partition;
-        if asker.uid != 0 && partition.user() != asker.uid {
-            return Answer::refused(status::FORBIDDEN);
-        }
-        if partition.is_default() {
-            return Answer::refused(status::DEFAULT_PARTITION);
+        match host.partition.check_invitation(asker.uid) {
+            Ok(()) => {}
+            Err(InviteError::DefaultPartition) => {
+                return Answer::refused(status::DEFAULT_PARTITION);
+            }
+            Err(_) => return Answer::refused(status::FORBIDDEN),
         }
         let within = Duration::from_millis(ask.within_ms.into());
         if within.is_zero() || within > Ticket::WITHIN_MAX {
@@ -272,6 +240,32 @@ impl State {
         let until = now.saturating_add(within);
         self.invitations.add(Invitation { ticket, host, user, until });
         Answer::done(0, 0)
+    }
+}
+
+/// What is offered on this node and on those that are joined, and by what rules.
+impl Doors<EndpointAddress> for State {
+    fn offered(&self, name: ServiceName) -> Option<Offer<EndpointAddress>> {
+        let here = self.offered_here(name);
+        let here = here.map(|(vpid, host)| Offer {
+            user: host.uid,
+            partition: host.partition,
+            host: address(self.node.0, vpid),
+        });
+        here.or_else(|| self.offered_elsewhere(name))
+    }
+
+    fn invited(&self, ticket: Ticket) -> Option<(PartitionId, EndpointAddress)> {
+        let host = self.invitations.host(ticket)?;
+        Some((self.entry(host)?.partition, address(self.node.0, host)))
+    }
+
+    fn may_offer(&self, user: u32, name: ServiceName) -> bool {
+        self.policy.may_offer(user, name.as_str())
+    }
+
+    fn may_use(&self, user: u32, owner: u32, name: ServiceName) -> bool {
+        self.policy.may_use(user, owner, name.as_str())
     }
 }
 

@@ -540,7 +540,8 @@ impl State {
         let Some(entry) = self.own(asker, vpid) else {
             return Answer::refused(status::INVALID);
         };
-        let Some(access) = Access::from_bits(access) else {
+        // Peers map memory read-only that they may not write to: an atomic alone would fault.
+        let Some(access) = Access::of_key(access) else {
             return Answer::refused(status::INVALID);
         };
         let memory = match (ask.memory, <[OwnedFd; 1]>::try_from(files)) {
@@ -548,10 +549,6 @@ impl State {
             (memory::IN_PLACE, Err(none)) if none.is_empty() => PublishedMemory::InPlace,
             _ => return Answer::refused(status::INVALID),
         };
-        // Peers would map the memory read-only, and their atomics would fault.
-        if access.contains(Access::ATOMIC) && !access.contains(Access::READ | Access::WRITE) {
-            return Answer::refused(status::INVALID);
-        }
         if keys >= maximum && entry.key(slot, generation).is_none() {
             return Answer::full(maximum);
         }

@@ -96,6 +96,7 @@ mod notify;
 mod opening;
 mod operation;
 mod register;
+pub mod rules;
 mod service;
 pub mod terms;
 mod word;

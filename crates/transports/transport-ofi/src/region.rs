@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
+use weft_fabric::rules::check_range;
 use weft_fabric::{Addressable, Region, RegionError};
 use weft_libfabric::Registration;
 use weft_memory::{CopyMode, Memory};
@@ -68,12 +69,9 @@ impl OfiRegion {
 
     /// Checks that a range is inside the region.
     pub(crate) fn check(&self, offset: u64, length: u64) -> Result<usize, RegionError> {
-        let region = self.inner.length;
-        match offset.checked_add(length) {
-            // It lies in memory, so that it fits.
-            Some(end) if end <= region => Ok(usize::try_from(offset).unwrap_or(usize::MAX)),
-            _ => Err(RegionError::OutOfBounds { offset, length, region }),
-        }
+        check_range(offset, length, self.inner.length)?;
+        // It lies in memory, so that it fits.
+        Ok(usize::try_from(offset).unwrap_or(usize::MAX))
     }
 
     fn check_word(&self, offset: u64) -> Result<usize, RegionError> {

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use weft_fabric::rules::is_inside;
 use weft_fabric::{Access, Addressable, Command, OperationError, Region, RegionError, RemoteKey};
 use weft_memory::{CopyMode, Memory, Segment};
 use weft_sync::fence;
@@ -88,8 +89,7 @@ impl ShmRegion {
 /// The start of a range as an index, when the range lies inside `region` bytes of mapped memory.
 #[inline]
 pub(crate) fn inside(offset: u64, length: u64, region: u64) -> Option<usize> {
-    let fits = offset <= region && length <= region - offset;
-    if fits { usize::try_from(offset).ok() } else { None }
+    if is_inside(offset, length, region) { usize::try_from(offset).ok() } else { None }
 }
 
 impl Drop for Inner {
@@ -272,8 +272,6 @@ impl Mapped {
         })
     }
 
-    //= EXTOLL-THESIS#3.2.5
-    //# The ATU verifies the VPID and the access permissions of every translation.
     /// The start of the range as an index, when the key allows `command` on it.
     #[inline]
     pub fn check(
@@ -289,17 +287,13 @@ impl Mapped {
     #[inline]
     pub fn check_access(
         &self,
-        (command, needed): (Command, Access),
+        needed: (Command, Access),
         offset: u64,
         length: u64,
     ) -> Result<usize, OperationError> {
-        if !self.access.contains(needed) {
-            return Err(OperationError::AccessDenied { command });
-        }
-        let region = self.length;
-        let start = inside(offset, length, region);
-        let start = start.ok_or(OperationError::OutOfBounds { offset, length, region })?;
-        Ok(self.start + start)
+        self.access.check(needed, (offset, length), self.length)?;
+        // It lies in memory, so that it fits.
+        Ok(self.start + usize::try_from(offset).unwrap_or(usize::MAX))
     }
 
     /// The place of an aligned word of `width` bytes, when the key grants `needed` on it.

@@ -50,11 +50,7 @@ impl ShmEndpoint {
         if !range.region.belongs_to(&self.regions) {
             return Err(GrantError::ForeignRegion);
         }
-        let whole = Access::READ | Access::WRITE;
-        let atomic_alone = access.contains(Access::ATOMIC) && !access.contains(whole);
-        if access.is_empty() || atomic_alone || Access::from_bits(access.bits()).is_none() {
-            return Err(GrantError::InvalidAccess { access: access.bits() });
-        }
+        access.check_key()?;
         range.region.check(range.offset, range.length)?;
         let audience = match audience {
             Audience::Partition => None,
@@ -399,10 +395,8 @@ pub(crate) fn resolved_memory(
     let invalid = || broker(BrokerError::InvalidAnswer.to_string());
     let (length, start) = (reply.first, reply.second >> 8);
     let [bits, ..] = reply.second.to_le_bytes();
-    let access = Access::from_bits(bits & !IN_PLACE).ok_or_else(invalid)?;
-    let atomic_alone =
-        access.contains(Access::ATOMIC) && !access.contains(Access::READ | Access::WRITE);
-    if atomic_alone || reply.status != status::DONE {
+    let access = Access::of_key(bits & !IN_PLACE).ok_or_else(invalid)?;
+    if reply.status != status::DONE {
         return Err(invalid());
     }
     if bits & IN_PLACE != 0 {

@@ -12,6 +12,8 @@ use weft_fabric::{
     RegisterError, RemoteKey, Target,
 };
 
+use weft_fabric::rules::check_range;
+
 use crate::world::{Id, State};
 
 /// A region of a simulated endpoint.
@@ -58,11 +60,7 @@ impl RegionInner {
 impl SimRegion {
     /// Checks that a range is inside the region.
     pub(crate) fn check(&self, offset: u64, length: u64) -> Result<(), RegionError> {
-        let region = self.inner.length;
-        match offset.checked_add(length) {
-            Some(end) if end <= region => Ok(()),
-            _ => Err(RegionError::OutOfBounds { offset, length, region }),
-        }
+        check_range(offset, length, self.inner.length)
     }
 
     /// Copies bytes out of the region. The caller has checked the range.
@@ -168,11 +166,7 @@ impl State {
         if region.inner.owner != owner || region.inner.world != self.identity {
             return Err(GrantError::ForeignRegion);
         }
-        let whole = Access::READ | Access::WRITE;
-        let atomic_alone = access.contains(Access::ATOMIC) && !access.contains(whole);
-        if access.is_empty() || atomic_alone || Access::from_bits(access.bits()).is_none() {
-            return Err(GrantError::InvalidAccess { access: access.bits() });
-        }
+        access.check_key()?;
         region.check(start, length)?;
         let audience = match audience {
             Audience::Partition => None,
@@ -214,26 +208,18 @@ impl State {
         self.endpoints[owner].keys = 0;
     }
 
-    //= EXTOLL-THESIS#3.2.5
-    //# The ATU verifies the VPID and the access permissions of every translation.
     /// The memory behind a key of endpoint `at`, if the key grants `needed` on the range to the
     /// endpoint `from`.
     pub(crate) fn check(
         &self,
         (from, at): (Id, Id),
-        (command, needed): (Command, Access),
+        needed: (Command, Access),
         target: Target,
         length: u64,
     ) -> Result<Translated, OperationError> {
         let key = self.key(from, at, target.key)?;
-        if !key.access.contains(needed) {
-            return Err(OperationError::AccessDenied { command });
-        }
-        let (offset, region) = (target.offset, key.length);
-        if offset > region || length > region - offset {
-            return Err(OperationError::OutOfBounds { offset, length, region });
-        }
-        Ok(Translated { region: key.region.clone(), start: key.start + offset })
+        key.access.check(needed, (target.offset, length), key.length)?;
+        Ok(Translated { region: key.region.clone(), start: key.start + target.offset })
     }
 
     /// As [`State::check`], for a word of `width` bytes, whose place must be a multiple of them.

@@ -5,6 +5,7 @@
 //! its time, while its host lives.
 
 use rand::RngExt;
+use weft_fabric::rules::{Doors, Offer, entrance};
 use weft_fabric::{
     Capabilities, EndpointAddress, EndpointOptions, InviteError, NodeId, OpenError, Partition,
     PartitionId, ServiceName, Ticket, Vpid,
@@ -40,7 +41,8 @@ impl State {
         options: &EndpointOptions,
         capabilities: Capabilities,
     ) -> Result<Opened, OpenError> {
-        let (partition, host) = self.entrance(user, options.partition)?;
+        self.expire();
+        let (partition, host) = entrance(self, user, options.partition)?;
         let address = self.free_address(node, options.vpid)?;
         let id = self.endpoints.len();
         // Nothing can fail from here on.
@@ -60,58 +62,6 @@ impl State {
         self.record(Kind::Open, address, address, partition.0, &[]);
         let host = host.map(|host| self.endpoints[host].address);
         Ok(Opened { id, address, partition, host })
-    }
-
-    /// The partition that `user` may come into, and the endpoint that let it in.
-    fn entrance(
-        &mut self,
-        user: u32,
-        partition: Partition,
-    ) -> Result<(PartitionId, Option<Id>), OpenError> {
-        let owned = |partition: PartitionId| {
-            let owns = user == 0 || partition.user() == user;
-            if owns { Ok(partition) } else { Err(OpenError::Forbidden { partition: partition.0 }) }
-        };
-        match partition {
-            Partition::OfUser => Ok((PartitionId::of_user(user), None)),
-            Partition::Numbered(partition) => Ok((owned(partition)?, None)),
-            Partition::Offered(partition, name) => {
-                self.check_offer(user, owned(partition)?, name)?;
-                Ok((partition, None))
-            }
-            Partition::Service(name) => {
-                let host = self.services.get(&name).ok_or(OpenError::NotOffered { name })?;
-                let owner = &self.endpoints[*host];
-                if !self.settings.services.may_use(user, owner.user, name.as_str()) {
-                    return Err(OpenError::ServiceForbidden { name });
-                }
-                Ok((owner.partition, Some(*host)))
-            }
-            Partition::Ticket(ticket) => {
-                self.expire();
-                let found = self.invitations.iter().find(|found| found.ticket == ticket);
-                let host = found.ok_or(OpenError::InvalidTicket)?.host;
-                Ok((self.endpoints[host].partition, Some(host)))
-            }
-        }
-    }
-
-    fn check_offer(
-        &self,
-        user: u32,
-        partition: PartitionId,
-        name: ServiceName,
-    ) -> Result<(), OpenError> {
-        if partition.is_default() {
-            return Err(OpenError::DefaultPartition);
-        }
-        if !self.settings.services.may_offer(user, name.as_str()) {
-            return Err(OpenError::OfferForbidden { name });
-        }
-        if self.services.contains_key(&name) {
-            return Err(OpenError::NameTaken { name });
-        }
-        Ok(())
     }
 
     //= EXTOLL-THESIS#3.2.3
@@ -147,12 +97,7 @@ impl State {
     ) -> Result<(), InviteError> {
         self.expire();
         let EndpointState { partition, user, .. } = self.endpoints[host];
-        if user != 0 && partition.user() != user {
-            return Err(InviteError::Forbidden);
-        }
-        if partition.is_default() {
-            return Err(InviteError::DefaultPartition);
-        }
+        partition.check_invitation(user)?;
         let maximum = self.settings.invitations_max;
         let own = self.invitations.iter().filter(|invitation| invitation.user == user).count();
         if own >= maximum {
@@ -172,5 +117,28 @@ impl State {
     pub(crate) fn close_doors(&mut self, host: Id) {
         self.services.retain(|_, offering| *offering != host);
         self.invitations.retain(|invitation| invitation.host != host);
+    }
+}
+
+/// What is offered, and by what rules. Invitations that are too late are gone before they are asked
+/// for.
+impl Doors<Id> for State {
+    fn offered(&self, name: ServiceName) -> Option<Offer<Id>> {
+        let host = *self.services.get(&name)?;
+        let EndpointState { user, partition, .. } = self.endpoints[host];
+        Some(Offer { user, partition, host })
+    }
+
+    fn invited(&self, ticket: Ticket) -> Option<(PartitionId, Id)> {
+        let found = self.invitations.iter().find(|found| found.ticket == ticket)?;
+        Some((self.endpoints[found.host].partition, found.host))
+    }
+
+    fn may_offer(&self, user: u32, name: ServiceName) -> bool {
+        self.settings.services.may_offer(user, name.as_str())
+    }
+
+    fn may_use(&self, user: u32, owner: u32, name: ServiceName) -> bool {
+        self.settings.services.may_use(user, owner, name.as_str())
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use weft_fabric::{Command, DownReason, OperationError, Peer, Target};
 use weft_libfabric::{Error, Refused, Registration, Spot};
 
-use super::operations::{Operation, Stage, What, check};
+use super::operations::{Operation, Stage, What};
 use super::pair::Known;
 use super::short::is_aligned;
 use super::{Engine, Slot};
@@ -96,7 +96,11 @@ impl<N: Nic> Engine<N> {
         for (target, length, (registration, start)) in &operation.ranges {
             let range = known(*target)?;
             let length = *length;
-            check(&range, command, command.access(), target.offset, length as u64)?;
+            range.access.check(
+                (command, command.access()),
+                (target.offset, length as u64),
+                range.length,
+            )?;
             let mut done = 0;
             while done < length {
                 let bytes = (length - done).min(most);
@@ -109,7 +113,7 @@ impl<N: Nic> Engine<N> {
         if let What::Put(Some(signal)) = operation.what {
             let range = known(signal.target)?;
             let offset = signal.target.offset;
-            check(&range, command, signal.change.access(), offset, 8)?;
+            range.access.check((command, signal.change.access()), (offset, 8), range.length)?;
             if !is_aligned(&range, offset) {
                 return Err(OperationError::Misaligned { offset, alignment: 8 });
             }

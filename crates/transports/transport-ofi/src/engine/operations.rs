@@ -18,7 +18,7 @@ use super::pair::{Fence, Held, Known, Out};
 use super::wanted::{Into, Wanted};
 use super::{Engine, Queued};
 use crate::nic::Nic;
-use crate::packet::{Answer, Range, Request, Told};
+use crate::packet::{Answer, Request, Told};
 
 /// The receiver of the news of the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -589,22 +589,4 @@ impl Operation {
             immediate: self.asked.notify.immediate,
         }
     }
-}
-
-/// Checks a range of a peer against what its owner told.
-pub(super) fn check(
-    range: &Range,
-    command: Command,
-    needed: weft_fabric::Access,
-    offset: u64,
-    length: u64,
-) -> Result<(), OperationError> {
-    if !range.access.contains(needed) {
-        return Err(OperationError::AccessDenied { command });
-    }
-    let region = range.length;
-    if offset > region || length > region - offset {
-        return Err(OperationError::OutOfBounds { offset, length, region });
-    }
-    Ok(())
 }

@@ -140,11 +140,7 @@ impl<N: Nic> Engine<N> {
         if !region.is_of(&self.ended) {
             return Err(GrantError::ForeignRegion);
         }
-        let whole = Access::READ | Access::WRITE;
-        let atomic_alone = access.contains(Access::ATOMIC) && !access.contains(whole);
-        if access.is_empty() || atomic_alone || Access::from_bits(access.bits()).is_none() {
-            return Err(GrantError::InvalidAccess { access: access.bits() });
-        }
+        access.check_key()?;
         let offset = region.check(start, length)?;
         let audience = match audience {
             Audience::Partition => None,

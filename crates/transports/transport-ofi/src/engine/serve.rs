@@ -147,26 +147,19 @@ impl<N: Nic> Engine<N> {
         self.place(handle, needed, target, width.into(), width)
     }
 
-    //= EXTOLL-THESIS#3.2.5
-    //# The ATU verifies the VPID and the access permissions of every translation.
     /// The place of `length` bytes in an own range, which must lie at a multiple of `width`.
     fn place(
         &self,
         handle: u32,
-        (command, needed): (Command, Access),
+        needed: (Command, Access),
         target: Target,
         length: u64,
         width: u8,
     ) -> Result<Word, OperationError> {
         let grant = self.grants.get(&target.key).filter(|grant| grant.is_for(handle));
         let grant = grant.ok_or(OperationError::InvalidKey)?;
-        if !grant.access.contains(needed) {
-            return Err(OperationError::AccessDenied { command });
-        }
-        let (offset, region) = (target.offset, grant.length);
-        if offset > region || length > region - offset {
-            return Err(OperationError::OutOfBounds { offset, length, region });
-        }
+        let offset = target.offset;
+        grant.access.check(needed, (offset, length), grant.length)?;
         // The range was checked to lie in memory.
         let place = usize::try_from(grant.start + offset).unwrap_or(usize::MAX);
         let memory = grant.ground.memory();

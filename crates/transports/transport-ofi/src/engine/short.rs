@@ -15,7 +15,7 @@ use weft_fabric::{
     Command, Completion, Operation as Asked, OperationError, Peer, Register, Report, Source, Target,
 };
 
-use super::operations::{Reply, check};
+use super::operations::Reply;
 use super::pair::{Held, Known, Out, ShortPut};
 use super::wanted::Wanted;
 use super::{Engine, Queued};
@@ -58,12 +58,18 @@ impl<N: Nic> Engine<N> {
         };
         let command = if is_immediate { Command::ImmediatePut } else { Command::Put };
         let length = bytes.len() as u64;
-        check(range, command, command.access(), target.offset, length).ok()?;
+        range
+            .access
+            .check((command, command.access()), (target.offset, length), range.length)
+            .ok()?;
         let signal = match signal {
             Some(signal) if signal.target.key != target.key => return None,
             Some(signal) => {
                 let Target { offset, .. } = signal.target;
-                check(range, command, signal.change.access(), offset, 8).ok()?;
+                range
+                    .access
+                    .check((command, signal.change.access()), (offset, 8), range.length)
+                    .ok()?;
                 is_aligned(range, offset).then_some(())?;
                 Some((offset, signal.change))
             }

@@ -21,7 +21,7 @@ use weft_sync::fence;
 
 use crate::address_vector::PeerState;
 use crate::endpoint::ShmEndpoint;
-use crate::memory::{KeyParts, ShmRegion, inside};
+use crate::memory::{KeyParts, ShmRegion};
 use crate::registers::{Stamp, StampWord};
 
 pub(crate) use kernel::{Owner, Sign};
@@ -53,12 +53,8 @@ impl InPlace {
 
     /// The offset in the range, when the key allows `command` there.
     fn check(&self, command: Command, offset: u64, length: u64) -> Result<u64, OperationError> {
-        if !self.access.contains(command.access()) {
-            return Err(OperationError::AccessDenied { command });
-        }
-        let region = self.length;
-        let fits = inside(offset, length, region).is_some();
-        if fits { Ok(offset) } else { Err(OperationError::OutOfBounds { offset, length, region }) }
+        self.access.check((command, command.access()), (offset, length), self.length)?;
+        Ok(offset)
     }
 }
 
