@@ -10,6 +10,7 @@ use weft_wire::endpoint_control::{
     self, EndpointControl, Invitation, NO_VPID, Open, Reply, VPIDS_MAX, flags, status,
 };
 
+use crate::answers::{self, OpenedHere};
 use crate::{BrokerError, Client};
 
 /// A request to open an endpoint in this partition.
@@ -92,10 +93,8 @@ pub fn open(
     let invalid = || no_broker(BrokerError::InvalidAnswer);
     let opened = match received.message {
         EndpointControl::Reply(reply) if reply.status == status::DONE => {
-            let address = address_in(reply.first);
-            let [.., h0, h1] = reply.first.to_le_bytes();
-            let host = EndpointAddress::new(address.node, Vpid(u16::from_le_bytes([h0, h1])));
-            Opened { address, partition: PartitionId(reply.second), host: Some(host) }
+            let OpenedHere { address, partition, host } = OpenedHere::of(&reply);
+            Opened { address, partition, host }
         }
         EndpointControl::Reply(reply) => return Err(refusal(reply, open, partition)),
         EndpointControl::Opened(opened) => opened_of(&opened),
@@ -122,12 +121,12 @@ fn refusal(reply: Reply, open: Open, partition: Partition) -> OpenError {
     match (reply.status, partition) {
         (status::IN_USE, _) => {
             // The broker alone knows the number of its node. The VPID is the one asked for.
-            let node = address_in(reply.first).node;
+            let node = answers::taken(&reply).node;
             OpenError::AddressInUse(EndpointAddress::new(node, Vpid(open.vpid)))
         }
-        (status::EXHAUSTED, _) => {
-            OpenError::Exhausted { maximum: u16::try_from(reply.first).unwrap_or(VPIDS_MAX) }
-        }
+        (status::EXHAUSTED, _) => OpenError::Exhausted {
+            maximum: u16::try_from(answers::maximum(&reply)).unwrap_or(VPIDS_MAX),
+        },
         (status::FORBIDDEN, _) => OpenError::Forbidden { partition: open.partition },
         (status::DEFAULT_PARTITION, _) => OpenError::DefaultPartition,
         (status::NAME_TAKEN, Partition::Offered(_, name)) => OpenError::NameTaken { name },
@@ -143,14 +142,6 @@ fn refusal(reply: Reply, open: Open, partition: Partition) -> OpenError {
     }
 }
 
-/// The address in an answer to [`Open`].
-#[must_use]
-pub fn address_in(first: u64) -> EndpointAddress {
-    let [v0, v1, n0, n1, n2, n3, ..] = first.to_le_bytes();
-    let node = NodeId(u32::from_le_bytes([n0, n1, n2, n3]));
-    EndpointAddress::new(node, Vpid(u16::from_le_bytes([v0, v1])))
-}
-
 /// The outcome of a request for an invitation.
 ///
 /// # Errors
@@ -160,9 +151,7 @@ pub fn invited(reply: Reply) -> Result<u64, InviteError> {
         status::DONE => Ok(0),
         status::FORBIDDEN => Err(InviteError::Forbidden),
         status::DEFAULT_PARTITION => Err(InviteError::DefaultPartition),
-        status::EXHAUSTED => Err(InviteError::Exhausted {
-            maximum: usize::try_from(reply.first).unwrap_or(usize::MAX),
-        }),
+        status::EXHAUSTED => Err(InviteError::Exhausted { maximum: answers::maximum(&reply) }),
         _ => Err(BrokerError::InvalidAnswer.into()),
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use weft_fabric::{EndpointAddress, Group, NodeId, PartitionId};
 use weft_wire::endpoint_control::{Attach, PortWanted, status};
 
+use crate::answers::PortKnown;
 use crate::nodes::{Refusal, Waiting};
 use crate::ports::{OpenPort, address};
 use crate::state::{Answer, Asker, Outgoing, State};
@@ -109,7 +110,7 @@ impl State {
         for caller in callers {
             self.call(vpid, caller.who, now, out);
         }
-        Answer::done(told, self.silence_ms)
+        Answer::done(PortKnown { address: told, silence_ms: self.silence_ms }.words())
     }
 
     /// Has a caller ask again, now that the port is there or will not be.

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use weft_wire::endpoint_control::EndpointControl;
 
+pub mod answers;
 pub mod calls;
 mod clock;
 mod cuts;

@@ -17,6 +17,7 @@ use weft_fabric::{
 };
 use weft_wire::endpoint_control::{Invite, NO_VPID, Open, Opened, VPIDS_MAX, flags, status};
 
+use crate::answers::OpenedHere;
 use crate::calls;
 use crate::invitations::Invitation;
 use crate::later::PortState;
@@ -136,8 +137,8 @@ impl State {
         }
         // An endpoint with memory alone cannot reach a host on another node.
         let host = host.filter(|host| host.node == self.node);
-        let host = u64::from(host.map_or(NO_VPID, |host| host.vpid.0));
-        Ok(Outcome::Answer(Answer::done(host << 48 | self.address(vpid), partition.0)))
+        let opened = OpenedHere { address: self.address(vpid), partition, host };
+        Ok(Outcome::Answer(Answer::done(opened.words())))
     }
 
     /// The memory of an endpoint for its peers, if it has some. `None` if the descriptors are not
@@ -239,7 +240,7 @@ impl State {
         let (ticket, host, user) = (Ticket(ask.invitation.0), ask.vpid, asker.uid);
         let until = now.saturating_add(within);
         self.invitations.add(Invitation { ticket, host, user, until });
-        Answer::done(0, 0)
+        Answer::plain()
     }
 }
 

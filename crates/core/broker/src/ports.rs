@@ -16,6 +16,7 @@ use weft_wire::endpoint_control::{
     AskAllMembers, Meet, MembersOf, Met, Part, Parted, Port, PortName, Recall, Reply, status,
 };
 
+use crate::answers::PortKnown;
 use crate::cuts::By;
 use crate::later::{PortState, Who};
 use crate::nodes::{Refusal, Waiting};
@@ -68,7 +69,9 @@ impl State {
             self.tell_groups(partition, ask.vpid, groups, out);
         }
         self.announce(ask.vpid);
-        Answer::done(0, self.silence_ms)
+        Answer::done(
+            PortKnown { address: self.address(ask.vpid), silence_ms: self.silence_ms }.words(),
+        )
     }
 
     pub(crate) fn meet(

@@ -14,15 +14,16 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_fabric::{Access, Group, NodeId, PartitionId};
+use weft_fabric::{Access, EndpointAddress, Group, NodeId, PartitionId, Vpid};
 use weft_options::ServicePolicy;
 use weft_wire::control::InvalidMessage;
 use weft_wire::endpoint_control::{
-    AskMembers, Close, Connect, Disconnect, EndpointControl, GroupsChanged, IN_PLACE, Join, Leave,
-    Members, NoPort, Paired, PeerGone, Publish, Remember, Reply, Resolve, Retract, VPIDS_MAX, gone,
-    memory, status,
+    AskMembers, Close, Connect, Disconnect, EndpointControl, GroupsChanged, Join, Leave, Members,
+    NoPort, Paired, PeerGone, Publish, Remember, Reply, Resolve, Retract, VPIDS_MAX, gone, memory,
+    status,
 };
 
+use crate::answers::{self, Connected, KeyFound, Memory, Retracted, Words};
 use crate::cuts::{By, Sites};
 use crate::doubts::IsStopped;
 use crate::invitations::Invitations;
@@ -80,8 +81,13 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) const fn done(first: u64, second: u64) -> Self {
+    pub(crate) const fn done((first, second): Words) -> Self {
         Self { status: status::DONE, first, second, files: Vec::new() }
+    }
+
+    /// The request was carried out, and there is nothing to tell.
+    pub(crate) const fn plain() -> Self {
+        Self::done((0, 0))
     }
 
     pub(crate) const fn refused(status: u16) -> Self {
@@ -93,17 +99,14 @@ impl Answer {
     }
 
     /// The VPID is taken, by the endpoint at `address`.
-    pub(crate) fn taken(address: u64) -> Self {
-        Self { first: address, ..Self::refused(status::IN_USE) }
+    pub(crate) fn taken(address: EndpointAddress) -> Self {
+        Self { first: answers::address_word(address), ..Self::refused(status::IN_USE) }
     }
 }
 
 /// Descriptors that the broker keeps for an endpoint: the three that the endpoint sent and a
 /// duplicate of its wakeup.
 const ENDPOINT_DESCRIPTORS: usize = 4;
-
-/// The last start of a key's range that an answer to [`Resolve`] has room for.
-const START_MAX: u64 = u64::MAX >> 8;
 
 /// The client that sent a request, its process and its user.
 #[derive(Clone, Copy, Debug)]
@@ -361,8 +364,8 @@ impl State {
     }
 
     /// The address of a VPID as answers have it: node in bits 16 to 47, VPID in bits 0 to 15.
-    pub(crate) fn address(&self, vpid: u16) -> u64 {
-        u64::from(self.node.0) << 16 | u64::from(vpid)
+    pub(crate) const fn address(&self, vpid: u16) -> EndpointAddress {
+        EndpointAddress::new(self.node, Vpid(vpid))
     }
 
     fn close(&mut self, asker: Asker, vpid: u16, out: &mut Vec<Outgoing>) -> Answer {
@@ -370,7 +373,7 @@ impl State {
             return Answer::refused(status::NOT_FOUND);
         }
         self.remove(vpid, out);
-        Answer::done(0, 0)
+        Answer::plain()
     }
 
     fn remove(&mut self, vpid: u16, out: &mut Vec<Outgoing>) {
@@ -439,8 +442,8 @@ impl State {
         let files = vec![Arc::new(memory), doorbell, registers, wakes];
         out.push(Outgoing { to: peer.process, message, files, wakeup });
         let Files { doorbell, registers, wakeup } = peer_files;
-        let about = u64::from(peer.slots) << 32 | u64::from(peer.flags);
-        let mut answer = Answer::done(about, peer.birth);
+        let Entry { flags, slots, birth, .. } = *peer;
+        let mut answer = Answer::done(Connected { flags, slots, birth }.words());
         answer.files = vec![doorbell, registers, wakeup];
         if let Some(own) = self.own(asker, ask.vpid) {
             own.pairs.insert(ask.peer);
@@ -463,7 +466,7 @@ impl State {
             self.unpair(peer, vpid, out);
             self.tell_gone(peer, vpid, gone::DISCONNECTED, out);
         }
-        Answer::done(0, 0)
+        Answer::plain()
     }
 
     /// Takes a peer from an endpoint. The senders to its groups hear of it if there was no room for
@@ -501,7 +504,7 @@ impl State {
             self.tell_groups(partition, vpid, bit, out);
             self.announce(vpid);
         }
-        Answer::done(0, 0)
+        Answer::plain()
     }
 
     fn answer_members(&mut self, asker: Asker, ask: AskMembers, out: &mut Vec<Outgoing>) {
@@ -552,7 +555,7 @@ impl State {
         if keys >= maximum && entry.key(slot, generation).is_none() {
             return Answer::full(maximum);
         }
-        if start > START_MAX {
+        if start > KeyFound::START_MAX {
             return Answer::refused(status::INVALID);
         }
         let audience = (ask.audience != 0xffff).then_some((ask.audience, ask.audience_birth));
@@ -561,7 +564,7 @@ impl State {
             return Answer::refused(status::INVALID);
         };
         self.keys += more;
-        Answer::done(0, 0)
+        Answer::plain()
     }
 
     fn retract(&mut self, asker: Asker, ask: Retract) -> Answer {
@@ -575,7 +578,7 @@ impl State {
         entry.keys[usize::from(slot)] = None;
         entry.keys_count -= 1;
         self.keys -= 1;
-        Answer::done(resolved, 0)
+        Answer::done(Retracted { told: resolved }.words())
     }
 
     fn resolve(&mut self, asker: Asker, ask: Resolve) -> Answer {
@@ -598,18 +601,14 @@ impl State {
             return Answer::refused(status::NOT_FOUND);
         };
         key.resolved += 1;
-        let access = key.access.bits();
-        match &key.memory {
-            PublishedMemory::File(file) => {
-                let mut answer = Answer::done(key.length, key.start << 8 | u64::from(access));
-                answer.files = vec![Arc::clone(file)];
-                answer
-            }
+        let (memory, files) = match &key.memory {
+            PublishedMemory::File(file) => (Memory::File(key.start), vec![Arc::clone(file)]),
             PublishedMemory::InPlace => {
-                let address = if may_copy { key.start } else { 0 };
-                Answer::done(key.length, address << 8 | u64::from(access | IN_PLACE))
+                (Memory::InPlace(may_copy.then_some(key.start)), Vec::new())
             }
-        }
+        };
+        let found = KeyFound { length: key.length, access: key.access, memory };
+        Answer { files, ..Answer::done(found.words()) }
     }
 
     /// Restores a pair from before the restart.

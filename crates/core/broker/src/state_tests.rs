@@ -285,7 +285,7 @@ fn memory_in_place_has_an_address_and_no_descriptor() {
     assert_eq!(status(Publish { start: 1 << 56, ..publish }, vec![]), status::INVALID);
     assert_eq!(status(publish, vec![]), status::DONE);
     // The address is for the owner's user alone.
-    let told = u64::from(1 | IN_PLACE);
+    let told = u64::from(1 | weft_wire::endpoint_control::IN_PLACE);
     for (user, vpid, second) in [(1000, 4, publish.start << 8 | told), (1002, 5, told)] {
         let resolve = Resolve { vpid, owner: 3, slot: 0, generation: 5, ticket: 1 };
         let out = world.ask(user.into(), user, resolve, vec![]);

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use weft_broker::answers::{self, PortKnown};
 use weft_broker::calls::{self, Opened};
 use weft_broker::{ANSWER_WITHIN, BrokerError, Client, Connection, Waker};
 use weft_fabric::{
@@ -227,7 +228,9 @@ impl Directory {
     ) -> Result<Self, OpenError> {
         let answer = client.call(request, port.ticket, &[]).map_err(calls::no_broker)?;
         let silence_ms = match answer.message {
-            EndpointControl::Reply(reply) if reply.status == status::DONE => reply.second,
+            EndpointControl::Reply(reply) if reply.status == status::DONE => {
+                PortKnown::of(&reply).silence_ms
+            }
             _ => return Err(calls::no_broker(BrokerError::InvalidAnswer)),
         };
         Ok(Self {
@@ -443,7 +446,7 @@ impl Directory {
 
     /// The broker answered the announcement of an endpoint that another connection has opened.
     fn attached(&mut self, reply: Reply, now: Duration) {
-        let is_same = calls::address_in(reply.first) == self.opened.address;
+        let is_same = PortKnown::of(&reply).address == self.opened.address;
         match reply.status {
             status::DONE if is_same => self.greeted(None),
             // The other connection is not as far.
@@ -564,9 +567,7 @@ impl Directory {
                 calls::invited(reply).map_err(OperationError::Invite)?;
                 Ok(Answer::Done)
             }
-            (Question::Connect(to, _), status) => {
-                Err(OperationError::Connect(refused(to, status, reply.first)))
-            }
+            (Question::Connect(to, _), _) => Err(OperationError::Connect(refused(to, &reply))),
             _ => Err(broker(BrokerError::InvalidAnswer)),
         }
     }
@@ -607,12 +608,10 @@ fn attach_of(birth: u64, port: Port) -> Attach {
 }
 
 /// Why there is no meeting.
-fn refused(to: EndpointAddress, status: u16, first: u64) -> ConnectError {
-    match status {
+fn refused(to: EndpointAddress, reply: &Reply) -> ConnectError {
+    match reply.status {
         status::NOT_FOUND => ConnectError::NotFound(to),
-        status::EXHAUSTED => {
-            ConnectError::Exhausted { maximum: usize::try_from(first).unwrap_or(usize::MAX) }
-        }
+        status::EXHAUSTED => ConnectError::Exhausted { maximum: answers::maximum(reply) },
         status::AWAY => ConnectError::Broker {
             reason: format!(
                 "no way leads to node {} at present, or it is not joined; try again later",

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use weft_broker::ANSWER_WITHIN;
 use weft_broker::Connection;
-use weft_broker::calls::{address_in, way_into};
+use weft_broker::answers::OpenedHere;
+use weft_broker::calls::way_into;
 use weft_fabric::{DownReason, Partition, Peer};
 use weft_wire::endpoint_control::{Join, Remember, Reply, flags, status};
 
@@ -133,7 +134,7 @@ impl ShmEndpoint {
             return false;
         }
         self.greeting = match reply.status {
-            status::DONE if address_in(reply.first) == self.address => {
+            status::DONE if OpenedHere::of(reply).address == self.address => {
                 Greeting::Remembering(std::mem::take(pairs))
             }
             // Another endpoint was faster: this one stays, without the name.

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use weft_broker::answers::{self, Connected, Retracted};
 use weft_broker::{ANSWER_WITHIN, BrokerError, Received};
 use weft_fabric::{
     ConnectError, DownReason, EndpointAddress, GrantError, GroupError, InviteError, Issued, NodeId,
@@ -241,7 +242,8 @@ impl ShmEndpoint {
             Asked::Grant { key, moves } => self.granted(key, moves, reply, context),
             Asked::Revoke { lost } => {
                 // A broker that does not know the key was restarted: it may have been handed out.
-                let handed_out = if reply.status == status::DONE { reply.first } else { 1 };
+                let handed_out =
+                    if reply.status == status::DONE { Retracted::of(&reply).told } else { 1 };
                 let call = Call { ticket, context, revoked: Revoked::Published };
                 self.withdrawn(&lost, handed_out, call);
             }
@@ -459,10 +461,8 @@ impl ShmEndpoint {
         let vpid = to.vpid.0;
         match reply.status {
             status::DONE => {
-                let [flags, slots] = [reply.first, reply.first >> 32]
-                    .map(|half| u32::try_from(half & u64::from(u32::MAX)).unwrap_or(0));
-                let (address, birth) = (to, reply.second);
-                let introduction = Introduction { address, flags, birth, files };
+                let Connected { flags, slots, birth } = Connected::of(&reply);
+                let introduction = Introduction { address: to, flags, birth, files };
                 let pair = pair.end(slots);
                 let added = pair.and_then(|pair| self.add_peer(introduction, pair));
                 if added.is_none() {
@@ -486,9 +486,7 @@ impl ShmEndpoint {
                 let reason = "no way leads to its node at present; try again later".to_owned();
                 Err(ConnectError::Broker { reason })
             }
-            status::EXHAUSTED => Err(ConnectError::Exhausted {
-                maximum: usize::try_from(reply.first).unwrap_or(usize::MAX),
-            }),
+            status::EXHAUSTED => Err(ConnectError::Exhausted { maximum: answers::maximum(&reply) }),
             _ => Err(BrokerError::InvalidAnswer.into()),
         }
     }

@@ -4,12 +4,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_broker::answers::{self, KeyFound};
 use weft_broker::{ANSWER_WITHIN, BrokerError, Connection};
 use weft_fabric::{
     Access, Audience, GrantError, Issued, LocalRange, OperationError, Peer, RemoteKey, Revoked,
 };
 use weft_memory::Segment;
-use weft_wire::endpoint_control::{IN_PLACE, Publish, Reply, Resolve, Retract, memory, status};
+use weft_wire::endpoint_control::{Publish, Reply, Resolve, Retract, memory, status};
 
 use crate::address_vector::PeerState;
 use crate::endpoint::ShmEndpoint;
@@ -131,9 +132,7 @@ impl ShmEndpoint {
             status::DONE if context.is_some() => None,
             // The call was given up meanwhile.
             status::DONE => Some(GrantError::UnknownKey),
-            status::EXHAUSTED => Some(GrantError::Exhausted {
-                maximum: usize::try_from(reply.first).unwrap_or(usize::MAX),
-            }),
+            status::EXHAUSTED => Some(GrantError::Exhausted { maximum: answers::maximum(&reply) }),
             _ => Some(BrokerError::InvalidAnswer.into()),
         };
         let result = match error {
@@ -393,20 +392,17 @@ pub(crate) fn resolved_memory(
     }
     let broker = |reason: String| OperationError::Broker { reason };
     let invalid = || broker(BrokerError::InvalidAnswer.to_string());
-    let (length, start) = (reply.first, reply.second >> 8);
-    let [bits, ..] = reply.second.to_le_bytes();
-    let access = Access::of_key(bits & !IN_PLACE).ok_or_else(invalid)?;
     if reply.status != status::DONE {
         return Err(invalid());
     }
-    if bits & IN_PLACE != 0 {
-        let address = if start == 0 { None } else { Some(start) };
-        let wraps = address.is_some_and(|address| address.checked_add(length).is_none());
-        if wraps || !files.is_empty() {
-            return Err(invalid());
+    let KeyFound { length, access, memory } = KeyFound::of(&reply).ok_or_else(invalid)?;
+    let start = match memory {
+        answers::Memory::File(start) => start,
+        answers::Memory::InPlace(_) if !files.is_empty() => return Err(invalid()),
+        answers::Memory::InPlace(address) => {
+            return Ok(Resolved::InPlace(InPlace { key, stamp, access, length, address }));
         }
-        return Ok(Resolved::InPlace(InPlace { key, stamp, access, length, address }));
-    }
+    };
     let [file] = <[OwnedFd; 1]>::try_from(files).map_err(|_| invalid())?;
     let refused = |error: weft_memory::SegmentError| broker(error.to_string());
     let bytes = Segment::sealed_length(file.as_fd()).map_err(refused)?;
