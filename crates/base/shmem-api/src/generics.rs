@@ -220,11 +220,11 @@ fn overload(name: &str, function: &Function, complex: &[(&str, &str)], cast: &st
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Standing;
+    use crate::Origin;
 
     #[test]
     fn there_are_as_many_generics_as_the_specification_has() {
-        let current = all().iter().filter(|g| g.rows[0].standing == Standing::Current).count();
+        let current = all().iter().filter(|g| g.rows[0].standing == Origin::Current).count();
         // With three names that stand for a team or a context as well, and `shmem_global_exit`,
         // which does not return in C11.
         assert_eq!(current + 3 + 1, 66);

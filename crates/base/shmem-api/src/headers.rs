@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::exports::twin;
-use crate::{Row, Standing, generics, prose, rows};
+use crate::{Origin, Row, generics, prose, rows};
 
 /// A file that programs include: its path below the include directory, and its text.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -188,9 +188,9 @@ fn declarations(named: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut group = None;
     for row in rows() {
-        if group != Some((row.group, row.standing == Standing::Deprecated)) {
-            group = Some((row.group, row.standing == Standing::Deprecated));
-            let old = if row.standing == Standing::Deprecated { " (deprecated)" } else { "" };
+        if group != Some((row.group, row.standing == Origin::Deprecated)) {
+            group = Some((row.group, row.standing == Origin::Deprecated));
+            let old = if row.standing == Origin::Deprecated { " (deprecated)" } else { "" };
             writeln!(text, "\n/* {}{old} */", prose::title(row.group)).expect("it is a string");
         }
         text.push_str(&row_of_declarations(&row, &named));

@@ -20,7 +20,7 @@ mod row;
 mod rows;
 mod types;
 
-pub use row::{Context, Group, Over, Parameter, Row, Standing};
+pub use row::{Context, Group, Origin, Over, Parameter, Row};
 pub use rows::rows;
 pub use types::{Type, TypeSet};
 
@@ -56,14 +56,14 @@ mod tests {
 
     use super::*;
 
-    fn count(standing: Standing) -> usize {
+    fn count(standing: Origin) -> usize {
         rows().iter().filter(|row| row.standing == standing).map(|row| row.functions().len()).sum()
     }
 
     #[test]
     fn the_functions_are_as_many_as_the_specification_has() {
-        assert_eq!(count(Standing::Current), 1_712);
-        assert_eq!(count(Standing::Deprecated), 171);
+        assert_eq!(count(Origin::Current), 1_712);
+        assert_eq!(count(Origin::Deprecated), 171);
     }
 
     #[test]
@@ -71,7 +71,7 @@ mod tests {
         let of = |group: Group| -> usize {
             rows()
                 .iter()
-                .filter(|row| row.group == group && row.standing == Standing::Current)
+                .filter(|row| row.group == group && row.standing == Origin::Current)
                 .map(|row| row.functions().len())
                 .sum()
         };

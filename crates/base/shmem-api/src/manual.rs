@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{Row, Standing, prose, rows};
+use crate::{Origin, Row, prose, rows};
 
 /// A manual page.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,7 +59,7 @@ fn page(name: &str, rows: &[Row]) -> Vec<Page> {
         writeln!(text, "In C11 and in C++, {name} chooses the function by the type.")
             .expect("it is a string");
     }
-    if rows.iter().all(|row| row.standing == Standing::Deprecated) {
+    if rows.iter().all(|row| row.standing == Origin::Deprecated) {
         text.push_str("The specification calls it deprecated.\n");
     }
     text.push_str(".SH SEE ALSO\nThe OpenSHMEM specification, version 1.6.\n");

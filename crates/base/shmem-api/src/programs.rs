@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 use crate::generics::COMPLEX_OF_CXX;
 use crate::headers::COMPLEX_OF_C;
-use crate::{Context, Over, Row, Standing, Type, rows};
+use crate::{Context, Origin, Over, Row, Type, rows};
 
 /// How the functions are named in a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +104,7 @@ fn macro_of(row: &Row) -> String {
     let by_size = !row.name.starts_with("{}_");
     let name = row.name_without_type();
     let kind = match (row.standing, row.context, by_size) {
-        (Standing::Deprecated, _, true) => "SET_",
+        (Origin::Deprecated, _, true) => "SET_",
         (_, Context::None, true) => "PLAIN_SIZE_",
         (_, Context::None, false) => "PLAIN_",
         (_, Context::Optional, true) => "SIZE_",

@@ -36,7 +36,7 @@ pub enum Group {
 
 /// Where a function stands in the specification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum Origin {
     /// One of the functions of 1.6.
     Current,
     /// One that still has to be there.
@@ -87,7 +87,7 @@ pub struct Row {
     /// Its chapter.
     pub group: Group,
     /// Where it stands in the specification.
-    pub standing: Standing,
+    pub standing: Origin,
     /// The name in C behind `shmem_`, or the whole name if it begins with `=`.
     pub name: &'static str,
     /// The types.

@@ -1,6 +1,6 @@
 //! The rows of the table: each function of OpenSHMEM once, with a place for its type.
 
-use crate::row::{Context, Group, Over, Row, Standing};
+use crate::row::{Context, Group, Origin, Over, Row};
 use crate::types::TypeSet;
 
 use Context::{None as Plain, Optional};
@@ -8,8 +8,8 @@ use Group::{
     Amo, Collectives, Contexts, Locks, Memory, Ordering, Rma, Setup, Signals, Teams, Threads,
     Waiting,
 };
+use Origin::{Current, Deprecated, Extra};
 use Over::{Nothing, Types};
-use Standing::{Current, Deprecated, Extra};
 
 /// A row for one function of no type.
 const fn single(

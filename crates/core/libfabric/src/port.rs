@@ -16,7 +16,7 @@ use crate::objects::Objects;
 use crate::offer::Offer;
 use crate::peers::{Known, Peer, Peers, next_number};
 use crate::registered::{Mr, Range, Registered, Rights, Used};
-use crate::slots::{Place, Slots};
+use crate::slots::{SlotIndex, Slots};
 use crate::waits::Waits;
 
 mod completions;
@@ -110,7 +110,7 @@ pub enum Report<'a> {
 
 /// Things that the provider uses until an operation is over.
 #[derive(Debug)]
-enum Kept {
+enum InUse {
     /// A buffer for receiving, by its number.
     Receive(usize),
     /// A message, in a buffer for sending.
@@ -124,7 +124,7 @@ enum Kept {
 pub struct Port {
     /// Closed by the port alone: if the endpoint cannot be closed, none of them may.
     objects: ManuallyDrop<Objects>,
-    slots: Slots<Kept>,
+    slots: Slots<InUse>,
     peers: Peers,
     registered: BTreeMap<u64, Registered>,
     buffers: Buffers,
@@ -132,7 +132,7 @@ pub struct Port {
     free_sends: Vec<usize>,
     /// Buffers for receiving that the provider does not have: it had no room for them, or they wait
     /// until there is nothing to tell.
-    unposted: Vec<(Place, usize)>,
+    unposted: Vec<(SlotIndex, usize)>,
     offer: Offer,
     options: PortOptions,
     name: Vec<u8>,
@@ -158,8 +158,8 @@ impl Drop for Port {
             // until then.
             self.registered.values().for_each(Registered::close);
             let used = self.slots.all().filter_map(|kept| match kept {
-                Kept::Access { used, .. } => used.mr.as_deref(),
-                Kept::Receive(_) | Kept::Send { .. } => None,
+                InUse::Access { used, .. } => used.mr.as_deref(),
+                InUse::Receive(_) | InUse::Send { .. } => None,
             });
             for mr in used.chain(&self.buffers.registered) {
                 mr.close();
@@ -256,7 +256,7 @@ impl Port {
             port.buffers.registered = Some(Mr::own(&port.offer, &port.objects, &range)?);
         }
         for buffer in 0..receives {
-            let (place, _) = port.slots.keep(Kept::Receive(buffer));
+            let (place, _) = port.slots.keep(InUse::Receive(buffer));
             port.post(place, buffer)?;
         }
         Ok(port)
@@ -371,7 +371,7 @@ impl Port {
         let buffer = self.free_sends.pop().ok_or(Refused::Busy)?;
         let offset = self.buffers.send_offset(buffer);
         self.buffers.memory.segment().write(offset, message, CopyMode::Plain);
-        let (place, context) = self.slots.keep(Kept::Send { buffer, to, known });
+        let (place, context) = self.slots.keep(InUse::Send { buffer, to, known });
         // SAFETY: a live endpoint. The buffer is registered where that is needed, and nobody
         // writes to it before the operation is over.
         let code = unsafe {
@@ -515,7 +515,7 @@ impl Port {
         let start = registered.part(offset, length).ok_or_else(wrong)?;
         let used = registered.own(&self.offer, &self.objects).map_err(Refused::Failed)?;
         let mut descriptor = used.descriptor();
-        let kept = Kept::Access { token, known, used };
+        let kept = InUse::Access { token, known, used };
         let (place, context) = self.slots.keep(kept);
         let iov = libc::iovec { iov_base: start.cast(), iov_len: length };
         let target = RmaIov { address: spot.address, length, key: spot.key };

@@ -9,20 +9,20 @@ use std::fmt;
 use crate::abi::Context;
 
 /// The place of a slot.
-pub type Place = usize;
+pub type SlotIndex = usize;
 
 /// The head has to stay the first field: providers write to it (FI_CONTEXT2).
 #[repr(C)]
 struct Slot<T> {
     context: Context,
-    place: Place,
+    place: SlotIndex,
     kept: Option<T>,
 }
 
 /// The slots of a port.
 pub struct Slots<T> {
     slots: Vec<*mut Slot<T>>,
-    free: Vec<Place>,
+    free: Vec<SlotIndex>,
 }
 
 impl<T> fmt::Debug for Slots<T> {
@@ -37,7 +37,7 @@ impl<T> Slots<T> {
     }
 
     /// Keeps what an operation uses, and returns its context.
-    pub fn keep(&mut self, kept: T) -> (Place, *mut c_void) {
+    pub fn keep(&mut self, kept: T) -> (SlotIndex, *mut c_void) {
         let place = self.free.pop().unwrap_or_else(|| {
             let place = self.slots.len();
             let slot = Box::new(Slot { context: [0; 8], place, kept: None });
@@ -52,7 +52,7 @@ impl<T> Slots<T> {
     }
 
     /// The place of the slot whose context the provider returned; `None` for no context.
-    pub fn place_of(&self, context: *mut c_void) -> Option<Place> {
+    pub fn place_of(&self, context: *mut c_void) -> Option<SlotIndex> {
         let slot = context.cast::<Slot<T>>();
         // A look among the own ones would cost more than the operation: the provider is code of
         // this process, and returns what it was given.
@@ -62,19 +62,19 @@ impl<T> Slots<T> {
     }
 
     /// The content of a slot.
-    pub fn get(&self, place: Place) -> Option<&T> {
+    pub fn get(&self, place: SlotIndex) -> Option<&T> {
         let slot = *self.slots.get(place)?;
         // SAFETY: a box of `self`; `kept` is touched by `self` alone.
         unsafe { (*slot).kept.as_ref() }
     }
 
     /// The context of a slot.
-    pub fn context(&self, place: Place) -> *mut c_void {
+    pub fn context(&self, place: SlotIndex) -> *mut c_void {
         self.slots[place].cast()
     }
 
     /// Gives back what was kept: the operation is over, or was not begun.
-    pub fn take(&mut self, place: Place) -> Option<T> {
+    pub fn take(&mut self, place: SlotIndex) -> Option<T> {
         let slot = *self.slots.get(place)?;
         // SAFETY: as in `get`.
         let kept = unsafe { (*slot).kept.take() }?;

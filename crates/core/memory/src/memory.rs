@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU32;
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::SealFlags;
 
-use crate::moving::{Place, moving_word};
+use crate::moving::{Backing, moving_word};
 use crate::reservation::Reservation;
 use crate::segment::{Segment, SegmentError};
 
@@ -95,19 +95,19 @@ enum Origin {
 struct Inner {
     segment: Segment,
     origin: Origin,
-    place: RwLock<Place>,
+    place: RwLock<Backing>,
     /// [`moving_word`] of the place.
     moving: AtomicU32,
-    kept: Kept,
+    kept: Attachments,
 }
 
 /// Values that transports keep with the memory: one of each type.
 #[derive(Default)]
-struct Kept(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+struct Attachments(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
 
-impl std::fmt::Debug for Kept {
+impl std::fmt::Debug for Attachments {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").finish_non_exhaustive()
+        f.debug_struct("Attachments").finish_non_exhaustive()
     }
 }
 
@@ -117,8 +117,8 @@ impl Memory {
     }
 
     fn at(segment: Segment, file: Option<Arc<OwnedFd>>, origin: Origin) -> Self {
-        let place = RwLock::new(Place { file, moves: 0, next: None, stays: 0 });
-        let (moving, kept) = (AtomicU32::new(moving_word(0, false)), Kept::default());
+        let place = RwLock::new(Backing { file, moves: 0, next: None, stays: 0 });
+        let (moving, kept) = (AtomicU32::new(moving_word(0, false)), Attachments::default());
         Self { inner: Arc::new(Inner { segment, origin, place, moving, kept }) }
     }
 
@@ -323,7 +323,7 @@ impl Memory {
     }
 
     #[inline]
-    pub(crate) fn place(&self) -> &RwLock<Place> {
+    pub(crate) fn place(&self) -> &RwLock<Backing> {
         &self.inner.place
     }
 

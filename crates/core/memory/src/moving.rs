@@ -21,7 +21,7 @@ use crate::segment::{Segment, SegmentError};
 
 /// Where memory is, and where it goes.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Backing {
     /// `None` for memory in place.
     pub file: Option<Arc<OwnedFd>>,
     /// How often the memory was moved.

@@ -142,12 +142,12 @@ pub(crate) struct Incoming<R> {
     pub target: Target,
     pub length: u64,
     pub head: Head,
-    pub state: State<R>,
+    pub state: OfferState<R>,
 }
 
 /// How far an announced message is.
 #[derive(Debug)]
-pub(crate) enum State<R> {
+pub(crate) enum OfferState<R> {
     /// Nothing was done.
     Fresh,
     /// The program was asked.

@@ -12,7 +12,7 @@ use weft_fabric::{GrantError, OperationError, Peer, RemoteKey, Target};
 
 use crate::error::{MessageError, Offence};
 use crate::event::{Event, Notice, Ticket};
-use crate::link::{Buffer, Entry, Link, Live, State};
+use crate::link::{Buffer, Entry, Link, Live, OfferState};
 use crate::links::Links;
 use crate::options::{Options, Placement};
 use crate::packet::{Kind, Packet};
@@ -360,14 +360,14 @@ impl<R: Clone> Machine<R> {
         for entry in receiver.inbox {
             let Entry::Announced(incoming) = entry else { continue };
             match incoming.state {
-                State::Asked | State::Hungry | State::Allocating => {
+                OfferState::Asked | OfferState::Hungry | OfferState::Allocating => {
                     self.lose(incoming.ticket, MessageError::PeerDown);
                 }
-                State::Landed(buffer) => {
+                OfferState::Landed(buffer) => {
                     self.release(incoming.ticket, buffer, MessageError::PeerDown);
                 }
                 // The end of the get finds that the message is gone.
-                State::Fetching | State::Fresh | State::Gone => {}
+                OfferState::Fetching | OfferState::Fresh | OfferState::Gone => {}
             }
         }
         for operation in blocked {

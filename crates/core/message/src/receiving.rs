@@ -4,7 +4,7 @@ use weft_fabric::{OperationError, Peer, RegionError};
 
 use crate::error::{MessageError, Offence, PlaceError};
 use crate::event::{Body, Event, Message, Notice, Ticket};
-use crate::link::{Buffer, Entry, Incoming, Link, Parts, State, is_fault_of_peer, low_bits};
+use crate::link::{Buffer, Entry, Incoming, Link, OfferState, Parts, is_fault_of_peer, low_bits};
 use crate::machine::{Action, Machine};
 use crate::options::{EAGER_BYTES_MAX, Placement};
 use crate::packet::{Announcement, HEAD_BYTES_MAX, Header, Kind, PAYLOAD_BYTES};
@@ -117,7 +117,7 @@ impl<R: Clone> Machine<R> {
                 receiver.check_number(header.number)?;
                 let Announcement { target, length, head } = Announcement::parse(header.head, rest)?;
                 let ticket = Ticket { peer, sequence: receiver.arrived };
-                let state = State::Fresh;
+                let state = OfferState::Fresh;
                 let incoming = Incoming { ticket, target, length, head, state };
                 receiver.inbox.push_back(Entry::Announced(incoming));
                 receiver.arrived += 1;
@@ -152,12 +152,12 @@ impl<R: Clone> Machine<R> {
                 Some(Entry::Bytes { .. }) if asks => break,
                 Some(Entry::Bytes { .. }) => {}
                 Some(Entry::Announced(incoming)) => match incoming.state {
-                    State::Fresh if asks => {
-                        incoming.state = State::Asked;
+                    OfferState::Fresh if asks => {
+                        incoming.state = OfferState::Asked;
                         let Incoming { ticket, head, length, .. } = *incoming;
                         self.notices.push_back(Notice::Announced { ticket, head, length });
                     }
-                    State::Fresh | State::Hungry if !asks => {
+                    OfferState::Fresh | OfferState::Hungry if !asks => {
                         let ticket = incoming.ticket;
                         if !self.feed(ticket) {
                             break;
@@ -187,12 +187,12 @@ impl<R: Clone> Machine<R> {
                 true
             }
             Taken::Register(bytes) => {
-                incoming.state = State::Allocating;
+                incoming.state = OfferState::Allocating;
                 self.actions.push_back(Action::Allocate { ticket, bytes });
                 true
             }
             Taken::Full => {
-                incoming.state = State::Hungry;
+                incoming.state = OfferState::Hungry;
                 if !live.receiver.is_hungry {
                     live.receiver.is_hungry = true;
                     self.hungry.push_back(peer);
@@ -206,7 +206,8 @@ impl<R: Clone> Machine<R> {
     pub fn allocated(&mut self, ticket: Ticket, bytes: u64, region: Option<R>) {
         let Some(region) = region else {
             self.pool.forget(bytes);
-            if matches!(self.incoming(ticket), Some(Incoming { state: State::Allocating, .. })) {
+            if matches!(self.incoming(ticket), Some(Incoming { state: OfferState::Allocating, .. }))
+            {
                 self.turn_down(ticket);
                 self.lose(ticket, MessageError::Refused);
             }
@@ -214,7 +215,7 @@ impl<R: Clone> Machine<R> {
         };
         let buffer = Buffer { region, offset: 0, pooled: Some(bytes) };
         match self.incoming(ticket).map(|incoming| &incoming.state) {
-            Some(State::Allocating) => self.begin(ticket, buffer),
+            Some(OfferState::Allocating) => self.begin(ticket, buffer),
             _ => self.put_back(buffer),
         }
     }
@@ -226,7 +227,7 @@ impl<R: Clone> Machine<R> {
     /// Starts to fetch an announced message.
     fn begin(&mut self, ticket: Ticket, buffer: Buffer<R>) {
         let incoming = self.incoming(ticket).expect("the caller found the message");
-        incoming.state = State::Fetching;
+        incoming.state = OfferState::Fetching;
         let (target, length) = (incoming.target, incoming.length);
         self.fetch(ticket, target, length, buffer);
     }
@@ -240,7 +241,7 @@ impl<R: Clone> Machine<R> {
     fn give_up(&mut self, ticket: Ticket, kind: Kind) {
         let Some(live) = self.live(ticket.peer) else { return };
         let Some(incoming) = live.receiver.incoming(ticket.sequence) else { return };
-        incoming.state = State::Gone;
+        incoming.state = OfferState::Gone;
         let number = low_bits(ticket.sequence);
         live.receiver.note_answer(number);
         live.sender.answers.push_back((kind, number));
@@ -257,15 +258,15 @@ impl<R: Clone> Machine<R> {
         };
         let ticket = *ticket;
         match state {
-            State::Fresh => self.give_up(ticket, Kind::Cancelled),
-            State::Asked | State::Hungry | State::Allocating => {
+            OfferState::Fresh => self.give_up(ticket, Kind::Cancelled),
+            OfferState::Asked | OfferState::Hungry | OfferState::Allocating => {
                 self.give_up(ticket, Kind::Cancelled);
                 self.lose(ticket, MessageError::Cancelled);
                 self.hunger(peer);
             }
             // It ends as it would have.
-            State::Fetching => {}
-            State::Landed(_) | State::Gone => {
+            OfferState::Fetching => {}
+            OfferState::Landed(_) | OfferState::Gone => {
                 if !live.receiver.crosses(number) {
                     return Err(Offence::NothingToCancel { number });
                 }
@@ -290,7 +291,7 @@ impl<R: Clone> Machine<R> {
         match result {
             Ok(()) => {
                 if let Some(incoming) = live.receiver.incoming(ticket.sequence) {
-                    incoming.state = State::Landed(buffer);
+                    incoming.state = OfferState::Landed(buffer);
                 }
                 let number = low_bits(ticket.sequence);
                 live.receiver.note_answer(number);
@@ -342,10 +343,12 @@ impl<R: Clone> Machine<R> {
         let mut hungry = Vec::new();
         for entry in &live.receiver.inbox {
             match entry {
-                Entry::Announced(Incoming { ticket, state: State::Hungry, .. }) => {
+                Entry::Announced(Incoming { ticket, state: OfferState::Hungry, .. }) => {
                     hungry.push(*ticket);
                 }
-                Entry::Announced(Incoming { state: State::Asked | State::Fresh, .. }) => break,
+                Entry::Announced(Incoming {
+                    state: OfferState::Asked | OfferState::Fresh, ..
+                }) => break,
                 _ => {}
             }
         }
@@ -372,12 +375,14 @@ impl<R: Clone> Machine<R> {
         for entry in &mut live.receiver.inbox {
             let Entry::Announced(incoming) = entry else { continue };
             match incoming.state {
-                State::Asked | State::Hungry | State::Allocating => lost.push(incoming.ticket),
+                OfferState::Asked | OfferState::Hungry | OfferState::Allocating => {
+                    lost.push(incoming.ticket)
+                }
                 // The end of the get finds that the message is gone.
-                State::Fetching | State::Fresh => {}
-                State::Landed(_) | State::Gone => continue,
+                OfferState::Fetching | OfferState::Fresh => {}
+                OfferState::Landed(_) | OfferState::Gone => continue,
             }
-            incoming.state = State::Gone;
+            incoming.state = OfferState::Gone;
         }
         for ticket in lost {
             self.lose(ticket, MessageError::PeerDown);
@@ -394,7 +399,7 @@ impl<R: Clone> Machine<R> {
             match receiver.inbox.front() {
                 Some(Entry::Bytes { .. }) => {}
                 Some(Entry::Announced(incoming))
-                    if matches!(incoming.state, State::Landed(_) | State::Gone) => {}
+                    if matches!(incoming.state, OfferState::Landed(_) | OfferState::Gone) => {}
                 _ => break,
             }
             match receiver.inbox.pop_front().expect("it was looked at") {
@@ -405,7 +410,7 @@ impl<R: Clone> Machine<R> {
                 }
                 Entry::Announced(Incoming { ticket, length, head, state, .. }) => {
                     receiver.owed += 1;
-                    if let State::Landed(buffer) = state {
+                    if let OfferState::Landed(buffer) = state {
                         let Buffer { region, offset, .. } = &buffer;
                         let body = Body::Range { ticket, region, offset: *offset, length };
                         sink(Event::Message(Message { peer, head: &head, body }));
@@ -450,7 +455,7 @@ impl<R: Clone> Machine<R> {
             return Err(PlaceError::TooLong { length, maximum });
         }
         if let Some(incoming) = self.incoming(ticket) {
-            incoming.state = State::Hungry;
+            incoming.state = OfferState::Hungry;
         }
         self.hunger(ticket.peer);
         Ok(())
@@ -470,7 +475,7 @@ impl<R: Clone> Machine<R> {
     /// The length of a message that waits for a decision of the program.
     fn asked(&mut self, ticket: Ticket) -> Result<u64, PlaceError> {
         match self.incoming(ticket) {
-            Some(Incoming { state: State::Asked, length, .. }) => Ok(*length),
+            Some(Incoming { state: OfferState::Asked, length, .. }) => Ok(*length),
             _ => Err(PlaceError::UnknownTicket),
         }
     }

@@ -6,13 +6,13 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// An arena of values of type `T`.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
-    places: Vec<Place<T>>,
+    places: Vec<Cell<T>>,
     free: u32,
     taken: u32,
 }
 
 #[derive(Debug)]
-enum Place<T> {
+enum Cell<T> {
     Taken(T),
     /// Free, and the next free place.
     Free(u32),
@@ -34,35 +34,35 @@ impl<T> Arena<T> {
         if self.free == NONE {
             let number = u32::try_from(self.places.len()).unwrap_or(NONE);
             assert_ne!(number, NONE, "settings bound the packets below the numbers of places");
-            self.places.push(Place::Taken(value));
+            self.places.push(Cell::Taken(value));
             return number;
         }
         let number = self.free;
-        if let Place::Free(next) = &self.places[index(number)] {
+        if let Cell::Free(next) = &self.places[index(number)] {
             self.free = *next;
         }
-        self.places[index(number)] = Place::Taken(value);
+        self.places[index(number)] = Cell::Taken(value);
         number
     }
 
     /// Takes a value out of its place.
     pub fn remove(&mut self, number: u32) -> Option<T> {
         let place = self.places.get_mut(index(number))?;
-        if matches!(place, Place::Free(_)) {
+        if matches!(place, Cell::Free(_)) {
             return None;
         }
-        let taken = std::mem::replace(place, Place::Free(self.free));
+        let taken = std::mem::replace(place, Cell::Free(self.free));
         self.free = number;
         self.taken -= 1;
         match taken {
-            Place::Taken(value) => Some(value),
-            Place::Free(_) => None,
+            Cell::Taken(value) => Some(value),
+            Cell::Free(_) => None,
         }
     }
 
     pub fn get(&self, number: u32) -> Option<&T> {
         match self.places.get(index(number)) {
-            Some(Place::Taken(value)) => Some(value),
+            Some(Cell::Taken(value)) => Some(value),
             _ => None,
         }
     }
@@ -81,8 +81,8 @@ impl<T> Arena<T> {
     /// When the place is free.
     pub fn at_mut(&mut self, number: u32) -> &mut T {
         match &mut self.places[index(number)] {
-            Place::Taken(value) => value,
-            Place::Free(_) => panic!("the network keeps no names of free places"),
+            Cell::Taken(value) => value,
+            Cell::Free(_) => panic!("the network keeps no names of free places"),
         }
     }
 
@@ -94,16 +94,16 @@ impl<T> Arena<T> {
     /// All values.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.places.iter_mut().filter_map(|place| match place {
-            Place::Taken(value) => Some(value),
-            Place::Free(_) => None,
+            Cell::Taken(value) => Some(value),
+            Cell::Free(_) => None,
         })
     }
 
     /// All values with their names, by name.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..).zip(&self.places).filter_map(|(number, place)| match place {
-            Place::Taken(value) => Some((number, value)),
-            Place::Free(_) => None,
+            Cell::Taken(value) => Some((number, value)),
+            Cell::Free(_) => None,
         })
     }
 }

@@ -11,7 +11,7 @@ use weft_topology::{Port, Vertex};
 use crate::arena::index;
 use crate::links::LinkId;
 use crate::network::{Network, NetworkError};
-use crate::packet::{LostBecause, Packet, Standing};
+use crate::packet::{LostBecause, Packet, PacketStage};
 use crate::settings::{LinkModel, SettingsError};
 
 impl Network {
@@ -137,13 +137,13 @@ impl Network {
             let packet = self.packets.at_mut(number);
             self.links.harm_mut(packet.link).lost += 1;
             match packet.standing {
-                Standing::Waiting { .. } => self.lose_packet(number, because),
-                Standing::Moving => {
-                    packet.standing = Standing::Lost(because);
+                PacketStage::Waiting { .. } => self.lose_packet(number, because),
+                PacketStage::Moving => {
+                    packet.standing = PacketStage::Lost(because);
                     let carried = packet.carried;
                     self.lose_message(carried, because);
                 }
-                Standing::Lost(_) => {}
+                PacketStage::Lost(_) => {}
             }
         }
     }
@@ -152,7 +152,7 @@ impl Network {
     fn reroute_at(&mut self, is_there: impl Fn(Vertex) -> bool) {
         let all = self.packets.iter();
         let waiting = all.filter_map(|(number, packet)| match packet.standing {
-            Standing::Waiting { entry, .. } if is_there(packet.at) => Some((number, entry)),
+            PacketStage::Waiting { entry, .. } if is_there(packet.at) => Some((number, entry)),
             _ => None,
         });
         let waiting: Vec<(u32, u32)> = waiting.collect();
@@ -160,7 +160,7 @@ impl Network {
             self.waiting.leave(&mut self.links, *entry);
         }
         for (number, _) in waiting {
-            self.packets.at_mut(number).standing = Standing::Moving;
+            self.packets.at_mut(number).standing = PacketStage::Moving;
             self.ready(number);
         }
     }

@@ -6,7 +6,7 @@ use weft_routing::Heading;
 use crate::arena::{Arena, NONE, index};
 use crate::links::FROM_HOST;
 use crate::network::{Event, Network};
-use crate::packet::{Aim, Carried, Destination, LostBecause, Outcome, Packet, Standing};
+use crate::packet::{Aim, Carried, Destination, LostBecause, Outcome, Packet, PacketStage};
 use crate::settings::CLASSES_MAX;
 
 /// A host: the messages of each class that it has still to send, in order.
@@ -132,7 +132,7 @@ impl Network {
             at: message.from,
             port: FROM_HOST,
             hops: 0,
-            standing: Standing::Moving,
+            standing: PacketStage::Moving,
             tail_at,
         });
         self.events.push(head_at.saturating_add(self.settings.router_delay), Event::Ready(packet));
@@ -140,7 +140,7 @@ impl Network {
 
     /// A packet arrived at its host.
     pub(crate) fn deliver(&mut self, number: u32) {
-        if let Standing::Lost(because) = self.packets.at(number).standing {
+        if let PacketStage::Lost(because) = self.packets.at(number).standing {
             self.lose_packet(number, because);
             return;
         }
@@ -176,7 +176,7 @@ impl Network {
 
     /// Ends a packet that is lost, and with it its message.
     pub(crate) fn lose_packet(&mut self, number: u32, because: LostBecause) {
-        if let Standing::Waiting { entry, .. } = self.packets.at(number).standing {
+        if let PacketStage::Waiting { entry, .. } = self.packets.at(number).standing {
             self.waiting.leave(&mut self.links, entry);
         }
         let packet = self.packets.remove(number).expect("the caller names a packet");

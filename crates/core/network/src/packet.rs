@@ -98,7 +98,7 @@ pub(crate) struct Packet {
     pub at: Vertex,
     pub port: Port,
     pub hops: u16,
-    pub standing: Standing,
+    pub standing: PacketStage,
     /// When its tail has arrived at the end of `link`.
     pub tail_at: Time,
 }
@@ -131,7 +131,7 @@ pub(crate) struct Shared {
 /// The place where a packet is in its way through a router. Each packet that does not wait has
 /// exactly one event in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
+pub(crate) enum PacketStage {
     /// Its head is on a link or passes through the router behind it.
     Moving,
     /// It waits in a router, since then. The place of its first entry in the table of `waiting`.

@@ -17,14 +17,14 @@ use weft_topology::Vertex;
 use crate::arena::NONE;
 use crate::links::{ChannelId, FROM_HOST, LinkId};
 use crate::network::{Event, Network};
-use crate::packet::{Aim, LostBecause, Packet, Shared, Standing};
+use crate::packet::{Aim, LostBecause, Packet, PacketStage, Shared};
 use crate::time::Time;
 
 impl Network {
     /// The head of a packet has passed the router's pipeline: it goes on, or waits.
     pub(crate) fn ready(&mut self, number: u32) {
         let packet = self.packets.at(number);
-        if let Standing::Lost(because) = packet.standing {
+        if let PacketStage::Lost(because) = packet.standing {
             self.lose_packet(number, because);
             return;
         }
@@ -170,7 +170,7 @@ impl Network {
         let ways = std::mem::take(&mut self.ways);
         let channels = ways.iter().copied();
         let entry = self.waiting.enter(&mut self.links, number, (input, sent_at), channels);
-        self.packets.at_mut(number).standing = Standing::Waiting { since: self.now, entry };
+        self.packets.at_mut(number).standing = PacketStage::Waiting { since: self.now, entry };
         for channel in &ways {
             self.watch(self.links.link_of(*channel));
         }
@@ -221,7 +221,7 @@ impl Network {
         let link = self.links.link_of(channel);
         let vc = u8::try_from(channel - self.links.channel_of(link, 0)).unwrap_or(0);
         let packet = self.packets.at(number);
-        if let Standing::Waiting { entry, .. } = packet.standing {
+        if let PacketStage::Waiting { entry, .. } = packet.standing {
             self.waiting.leave(&mut self.links, entry);
         }
         let (bytes, input, aim) = (packet.bytes, packet.port, packet.aim);
@@ -239,7 +239,7 @@ impl Network {
         (packet.link, packet.vc, packet.tail_at) = (link, vc, tail_at);
         let state = self.links.get(link);
         (packet.at, packet.port, packet.model) = (state.to, state.to_port, state.model);
-        packet.standing = Standing::Moving;
+        packet.standing = PacketStage::Moving;
         if let Aim::Branch { group, .. } = aim {
             packet.aim = Aim::Group(group);
         }
@@ -294,7 +294,7 @@ impl Network {
         let mut waits = false;
         let mut late = Vec::new();
         for (number, packet) in self.packets.iter() {
-            if let Standing::Waiting { since, .. } = packet.standing {
+            if let PacketStage::Waiting { since, .. } = packet.standing {
                 waits = true;
                 if now - since >= patience {
                     late.push(number);

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::Error;
 use crate::connection::Connection;
-use crate::environment::{Place, SIZE_MAX};
+use crate::environment::{LauncherAddress, SIZE_MAX};
 use crate::inherited;
 use crate::message::{Form, Message};
 
@@ -54,9 +54,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Error`].
-    pub fn reach(place: &Place) -> Result<Self, Error> {
+    pub fn reach(place: &LauncherAddress) -> Result<Self, Error> {
         match place {
-            &Place::Descriptor { number, rank, size } => {
+            &LauncherAddress::Descriptor { number, rank, size } => {
                 let socket = inherited::stream_socket(number).map_err(|errno| {
                     let problem = match errno {
                         Errno::NOTSOCK => "names a descriptor that is no stream socket",
@@ -69,7 +69,7 @@ impl Client {
                 })?;
                 Self::over(socket, rank, size)
             }
-            Place::Port { host, port, id } => {
+            LauncherAddress::Port { host, port, id } => {
                 let mut connection = Connection::to_port(host, *port, ANSWER_WITHIN)?;
                 let (rank, size) = introduce(&mut connection, *id)?;
                 Self::greet(connection, rank, size)

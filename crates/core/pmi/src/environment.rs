@@ -17,7 +17,7 @@ const RANK_OF_PMIX: &str = "PMIX_RANK";
 
 /// The way to the launcher.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum LauncherAddress {
     /// `PMI_FD`: an inherited descriptor of a stream socket.
     Descriptor {
         /// The number of the descriptor.
@@ -44,7 +44,7 @@ pub enum Environment {
     /// By no launcher: a job of one process.
     Alone,
     /// By a launcher with PMI-1 or PMI-2.
-    Launched(Place),
+    Launched(LauncherAddress),
     /// By a launcher with PMIx, whose library reads the variables itself.
     LaunchedByPmix,
 }
@@ -73,7 +73,7 @@ impl Environment {
             let size = parse(SIZE, &needed(SIZE, FD)?, "is no number of processes", in_range)?;
             let below = |rank: &u32| *rank < size;
             let rank = parse(RANK, &needed(RANK, FD)?, "is no rank below PMI_SIZE", below)?;
-            return Ok(Self::Launched(Place::Descriptor { number, rank, size }));
+            return Ok(Self::Launched(LauncherAddress::Descriptor { number, rank, size }));
         }
         let Some(place) = variable(PORT) else {
             let has_pmix =
@@ -93,7 +93,7 @@ impl Environment {
         let id = variable(ID).or_else(|| variable(RANK));
         let id = id.ok_or(Error::Incomplete { present: PORT, absent: ID })?;
         let id = parse(ID, &id, "is no number below 1048576", |id| *id < SIZE_MAX)?;
-        Ok(Self::Launched(Place::Port { host: host.to_owned(), port, id }))
+        Ok(Self::Launched(LauncherAddress::Port { host: host.to_owned(), port, id }))
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_comes_with_rank_and_size() {
-        let place = Place::Descriptor { number: 7, rank: 1, size: 2 };
+        let place = LauncherAddress::Descriptor { number: 7, rank: 1, size: 2 };
         let variables = [("PMI_FD", "7"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
         assert_eq!(read(&variables), Ok(Environment::Launched(place)));
     }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_port_comes_with_an_id() {
-        let place = Place::Port { host: "n0".to_owned(), port: 4000, id: 5 };
+        let place = LauncherAddress::Port { host: "n0".to_owned(), port: 4000, id: 5 };
         let variables = [("PMI_PORT", "n0:4000"), ("PMI_ID", "5")];
         assert_eq!(read(&variables), Ok(Environment::Launched(place)));
     }

@@ -24,6 +24,6 @@ pub mod pmix;
 pub mod server;
 
 pub use client::{Client, Version};
-pub use environment::{Environment, Place};
+pub use environment::{Environment, LauncherAddress};
 pub use error::{Error, Malformed};
 pub use job::Job;

@@ -106,7 +106,7 @@ struct WaitingForValue {
 }
 
 #[derive(Debug)]
-enum State {
+enum ClientState {
     Silent,
     Member,
     AtBarrier(Waiting),
@@ -118,7 +118,7 @@ enum State {
 struct Process {
     membership: Membership,
     decoder: Decoder,
-    state: State,
+    state: ClientState,
     /// It broke the protocol, or ended the job.
     is_deaf: bool,
 }
@@ -143,7 +143,7 @@ impl Server {
         let process = |membership| Process {
             membership,
             decoder: Decoder::default(),
-            state: State::Silent,
+            state: ClientState::Silent,
             is_deaf: false,
         };
         Self {
@@ -186,8 +186,8 @@ impl Server {
     pub fn hang_up(&mut self, rank: u32) {
         let Some(process) = self.process(rank) else { return };
         process.is_deaf = true;
-        if !matches!(process.state, State::Silent | State::Finalized) {
-            process.state = State::Lost;
+        if !matches!(process.state, ClientState::Silent | ClientState::Finalized) {
+            process.state = ClientState::Lost;
         }
         self.waiting_for_values.retain(|waiting| waiting.rank != rank);
     }
@@ -201,17 +201,17 @@ impl Server {
     pub fn standing(&self, rank: u32) -> Standing {
         let process = usize::try_from(rank).ok().and_then(|rank| self.processes.get(rank));
         match process.map(|process| &process.state) {
-            None | Some(State::Silent) => Standing::Silent,
-            Some(State::Member) => Standing::Member,
-            Some(State::AtBarrier(_)) => Standing::AtBarrier,
-            Some(State::Finalized) => Standing::Finalized,
-            Some(State::Lost) => Standing::Lost,
+            None | Some(ClientState::Silent) => Standing::Silent,
+            Some(ClientState::Member) => Standing::Member,
+            Some(ClientState::AtBarrier(_)) => Standing::AtBarrier,
+            Some(ClientState::Finalized) => Standing::Finalized,
+            Some(ClientState::Lost) => Standing::Lost,
         }
     }
 
     /// Whether a process waits at a barrier.
     pub fn is_awaited(&self) -> bool {
-        self.processes.iter().any(|process| matches!(process.state, State::AtBarrier(_)))
+        self.processes.iter().any(|process| matches!(process.state, ClientState::AtBarrier(_)))
     }
 
     fn process(&mut self, rank: u32) -> Option<&mut Process> {
@@ -225,17 +225,17 @@ impl Server {
     /// A process has come to a barrier.
     fn arrive(&mut self, rank: u32, waiting: Waiting) {
         if let Some(process) = self.process(rank) {
-            process.state = State::AtBarrier(waiting);
+            process.state = ClientState::AtBarrier(waiting);
         }
-        let is_there = |process: &Process| matches!(process.state, State::AtBarrier(_));
+        let is_there = |process: &Process| matches!(process.state, ClientState::AtBarrier(_));
         if !self.processes.iter().all(is_there) {
             return;
         }
         for rank in 0..self.processes.len() {
             let Ok(rank) = u32::try_from(rank) else { return };
             let Some(process) = self.process(rank) else { return };
-            let state = std::mem::replace(&mut process.state, State::Member);
-            let State::AtBarrier(waiting) = state else { return };
+            let state = std::mem::replace(&mut process.state, ClientState::Member);
+            let ClientState::AtBarrier(waiting) = state else { return };
             let answer = answer::of_barrier(&waiting);
             self.send(rank, waiting.form, &answer);
         }

@@ -136,7 +136,7 @@ fn broadcast(graph: &Graph, tables: &Tables, start: Vertex) -> u64 {
 }
 
 /// A vertex, and the layer of the packet there.
-type Place = (Vertex, Stage);
+type Stop = (Vertex, Stage);
 
 const UNKNOWN: u32 = u32::MAX;
 const OPEN: u32 = u32::MAX - 1;
@@ -159,7 +159,7 @@ struct Walk<'a> {
 #[derive(Clone, Copy)]
 struct Way {
     hops: u32,
-    end: Place,
+    end: Stop,
 }
 
 /// The hosts that come into a segment at one place: how many, their hops to it, and the most.
@@ -173,12 +173,12 @@ struct Crowd {
 /// The places on the way that is followed, kept to spare allocations.
 #[derive(Default)]
 struct Paths {
-    outside: Vec<Place>,
+    outside: Vec<Stop>,
     /// With the hops from each to the next.
-    inside: Vec<(Place, u32)>,
+    inside: Vec<(Stop, u32)>,
 }
 
-const fn slot((vertex, stage): Place) -> usize {
+const fn slot((vertex, stage): Stop) -> usize {
     vertex as usize * 3 + index(stage)
 }
 
@@ -211,14 +211,14 @@ impl<'a> Walk<'a> {
         own
     }
 
-    fn step(&self, (at, stage): Place, target: Target) -> Option<Place> {
+    fn step(&self, (at, stage): Stop, target: Target) -> Option<Stop> {
         let choice = self.tables.entry(stage, at, target).choice()?;
         let (next, _) = self.graph.far(at, choice.port)?;
         Some((next, self.tables.stage(choice.vc)))
     }
 
     /// Follows the global tables to a segment from one place outside.
-    fn approach(&self, start: Place, segment: u32, ways: &mut [Way], path: &mut Vec<Place>) -> Way {
+    fn approach(&self, start: Stop, segment: u32, ways: &mut [Way], path: &mut Vec<Stop>) -> Way {
         path.clear();
         let mut at = start;
         let mut way = loop {
@@ -327,7 +327,7 @@ impl<'a> Walk<'a> {
     /// Follows the tables to a host from one place in its segment; the number of hops.
     fn reach(
         &self,
-        start: Place,
+        start: Stop,
         (segment, place): (u32, u32),
         to: Vertex,
         ways: &mut [Way],

@@ -295,33 +295,33 @@ impl<'a> Dependencies<'a> {
     #[must_use]
     pub fn cycle(&self) -> Option<Vec<Channel>> {
         #[derive(Clone, Copy, PartialEq)]
-        enum State {
+        enum Mark {
             New,
             Open,
             Done,
         }
         let nodes = self.graph.channels() as usize * usize::from(self.vcs);
-        let mut states = vec![State::New; nodes];
+        let mut states = vec![Mark::New; nodes];
         for start in 0..nodes {
-            if states[start] != State::New {
+            if states[start] != Mark::New {
                 continue;
             }
-            states[start] = State::Open;
+            states[start] = Mark::Open;
             let mut path = vec![(start, 0)];
             while let Some((node, from)) = path.last_mut() {
                 let Some((next, after)) = self.successor(*node, *from) else {
-                    states[*node] = State::Done;
+                    states[*node] = Mark::Done;
                     path.pop();
                     continue;
                 };
                 *from = after;
                 match states[next] {
-                    State::Done => {}
-                    State::New => {
-                        states[next] = State::Open;
+                    Mark::Done => {}
+                    Mark::New => {
+                        states[next] = Mark::Open;
                         path.push((next, 0));
                     }
-                    State::Open => {
+                    Mark::Open => {
                         let first = path.iter().position(|(node, _)| *node == next)?;
                         let nodes = path[first..].iter().map(|(node, _)| *node);
                         return Some(nodes.filter_map(|node| self.channel(node)).collect());

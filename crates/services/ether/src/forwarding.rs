@@ -20,7 +20,7 @@ pub const ADDRESSES_OF_NODE_MAX: u32 = 4096;
 
 /// Where an address was seen last.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Place {
+pub enum Location {
     /// Behind this node's device.
     Here,
     /// Behind another node's device.
@@ -37,7 +37,7 @@ pub enum Learned {
     /// The address was behind another node before.
     Moved {
         /// The former place.
-        from: Place,
+        from: Location,
     },
     /// The node has its maximum of entries, so the address is not kept. Frames to it are flooded.
     Full,
@@ -56,7 +56,7 @@ pub enum SourceError {
 
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    place: Place,
+    place: Location,
     when: Duration,
 }
 
@@ -65,7 +65,7 @@ struct Seen {
 pub struct Forwarding {
     own: NodeId,
     seen: HashMap<(u16, MacAddress), Seen>,
-    counts: HashMap<Place, u32>,
+    counts: HashMap<Location, u32>,
 }
 
 impl Forwarding {
@@ -81,7 +81,7 @@ impl Forwarding {
     /// [`SourceError`]: the frame must not be forwarded.
     pub fn learn(
         &mut self,
-        place: Place,
+        place: Location,
         source: MacAddress,
         vlan: u16,
         now: Duration,
@@ -117,8 +117,8 @@ impl Forwarding {
         Ok(if is_old { Learned::New } else { Learned::Moved { from: former.place } })
     }
 
-    fn place_of(&self, node: NodeId) -> Place {
-        if node == self.own { Place::Here } else { Place::Node(node) }
+    fn place_of(&self, node: NodeId) -> Location {
+        if node == self.own { Location::Here } else { Location::Node(node) }
     }
 
     fn forget(&mut self, vlan: u16, address: MacAddress) {
@@ -127,7 +127,7 @@ impl Forwarding {
         }
     }
 
-    fn one_less(&mut self, place: Place) {
+    fn one_less(&mut self, place: Location) {
         if let Some(count) = self.counts.get_mut(&place) {
             *count -= 1;
             if *count == 0 {
@@ -138,7 +138,7 @@ impl Forwarding {
 
     /// Where `address` lives in `vlan`, or `None` if frames to it have to be flooded.
     #[must_use]
-    pub fn find(&self, address: MacAddress, vlan: u16, now: Duration) -> Option<Place> {
+    pub fn find(&self, address: MacAddress, vlan: u16, now: Duration) -> Option<Location> {
         if let Some(node) = address.node() {
             return Some(self.place_of(node));
         }
@@ -154,7 +154,7 @@ impl Forwarding {
 
     /// Removes all entries of a node that went away.
     pub fn lost(&mut self, node: NodeId) {
-        self.retain(|seen| seen.place != Place::Node(node));
+        self.retain(|seen| seen.place != Location::Node(node));
     }
 
     fn retain(&mut self, keep: impl Fn(&Seen) -> bool) {
@@ -167,7 +167,7 @@ impl Forwarding {
 
     /// Every entry in order: address, VLAN, place, and the time since its last frame.
     #[must_use]
-    pub fn list(&self, now: Duration) -> Vec<(MacAddress, u16, Place, Duration)> {
+    pub fn list(&self, now: Duration) -> Vec<(MacAddress, u16, Location, Duration)> {
         let mut list: Vec<_> = self
             .seen
             .iter()
@@ -184,8 +184,8 @@ impl Forwarding {
 mod tests {
     use super::*;
 
-    const ONE: Place = Place::Node(NodeId(1));
-    const TWO: Place = Place::Node(NodeId(2));
+    const ONE: Location = Location::Node(NodeId(1));
+    const TWO: Location = Location::Node(NodeId(2));
     const START: Duration = Duration::from_secs(1_000);
 
     fn guest(number: u32) -> MacAddress {
@@ -198,10 +198,10 @@ mod tests {
         let mut table = Forwarding::new(NodeId(7));
         let [own, other] = [7, 1].map(|node| MacAddress::of_node(NodeId(node)).expect("16 bits"));
         assert_eq!(table.find(other, 0, START), Some(ONE));
-        assert_eq!(table.find(own, 0, START), Some(Place::Here));
+        assert_eq!(table.find(own, 0, START), Some(Location::Here));
         assert_eq!(table.learn(ONE, other, 0, START), Ok(Learned::Known));
-        assert_eq!(table.learn(Place::Here, own, 0, START), Ok(Learned::Known));
-        for (place, address) in [(TWO, other), (ONE, own), (Place::Here, other)] {
+        assert_eq!(table.learn(Location::Here, own, 0, START), Ok(Learned::Known));
+        for (place, address) in [(TWO, other), (ONE, own), (Location::Here, other)] {
             let error = SourceError::Forged(address);
             assert_eq!(table.learn(place, address, 0, START), Err(error));
         }

@@ -15,7 +15,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use crate::forwarding::Place;
+use crate::forwarding::Location;
 use crate::mac::MacAddress;
 use crate::membership::{Report, Reports};
 
@@ -41,7 +41,7 @@ pub enum Audience {
     /// All nodes.
     All,
     /// These places only.
-    Some(BTreeSet<Place>),
+    Some(BTreeSet<Location>),
 }
 
 /// The group table of one node.
@@ -52,12 +52,12 @@ pub struct Groups {
     /// When to query the hosts behind this node's device next.
     asks_at: Duration,
     /// For each VLAN and group, the places that want it, each with the end of its membership.
-    members: HashMap<(u16, MacAddress), HashMap<Place, Duration>>,
-    counts: HashMap<Place, u32>,
+    members: HashMap<(u16, MacAddress), HashMap<Location, Duration>>,
+    counts: HashMap<Location, u32>,
     /// Places that reported more groups than are kept, and until when. They get all groups.
-    greedy: HashMap<Place, Duration>,
+    greedy: HashMap<Location, Duration>,
     /// The places of routers for each VLAN, and until when each is taken for present.
-    routers: HashMap<(u16, Place), Duration>,
+    routers: HashMap<(u16, Location), Duration>,
     /// The VLANs in which a router sends queries, and until when that is assumed.
     asked: HashMap<u16, Duration>,
 }
@@ -83,7 +83,7 @@ impl Groups {
     }
 
     /// Records the statements of a frame from `place` in `vlan`.
-    pub fn heard(&mut self, place: Place, vlan: u16, heard: &Reports, now: Duration) {
+    pub fn heard(&mut self, place: Location, vlan: u16, heard: &Reports, now: Duration) {
         for report in &heard.reports {
             match *report {
                 Report::Join(group) => self.join(place, vlan, group, now),
@@ -99,7 +99,7 @@ impl Groups {
         }
     }
 
-    fn join(&mut self, place: Place, vlan: u16, group: MacAddress, now: Duration) {
+    fn join(&mut self, place: Location, vlan: u16, group: MacAddress, now: Duration) {
         let until = now + MEMBER_FOR;
         let members = self.members.entry((vlan, group)).or_default();
         if let Some(known) = members.get_mut(&place) {
@@ -118,7 +118,7 @@ impl Groups {
         self.greedy.insert(place, until);
     }
 
-    fn leave(&mut self, place: Place, vlan: u16, group: MacAddress, now: Duration) {
+    fn leave(&mut self, place: Location, vlan: u16, group: MacAddress, now: Duration) {
         let known = self.members.get_mut(&(vlan, group)).and_then(|group| group.get_mut(&place));
         if let Some(until) = known {
             *until = (*until).min(now + LEAVE_AFTER);
@@ -145,7 +145,7 @@ impl Groups {
     /// The receivers of a report: the routers, or all nodes if no router is known.
     #[must_use]
     pub fn routers(&self, vlan: u16, now: Duration) -> Audience {
-        let current: BTreeSet<Place> = self
+        let current: BTreeSet<Location> = self
             .routers
             .iter()
             .filter(|((of, _), until)| *of == vlan && **until >= now)
@@ -178,7 +178,7 @@ impl Groups {
 
     /// True when `place` gets every group of some VLAN.
     #[must_use]
-    pub fn wants_all(&self, place: Place, now: Duration) -> bool {
+    pub fn wants_all(&self, place: Location, now: Duration) -> bool {
         let routers = self.routers.iter().map(|((_, router), until)| (router, until));
         let mut all = self.greedy.iter().chain(routers);
         all.any(|(wants, until)| *wants == place && *until >= now)
@@ -192,11 +192,11 @@ impl Groups {
     }
 
     /// Removes all entries of a node that went away.
-    pub fn lost(&mut self, gone: Place) {
+    pub fn lost(&mut self, gone: Location) {
         self.retain(|place, _| place != gone);
     }
 
-    fn retain(&mut self, keep: impl Fn(Place, Duration) -> bool) {
+    fn retain(&mut self, keep: impl Fn(Location, Duration) -> bool) {
         let counts = &mut self.counts;
         self.members.retain(|_, members| {
             members.retain(|place, until| {
@@ -215,14 +215,14 @@ impl Groups {
 
     /// Every group with its VLAN and the places that want it, in order.
     #[must_use]
-    pub fn list(&self, now: Duration) -> Vec<(MacAddress, u16, BTreeSet<Place>)> {
-        let wanted = |members: &HashMap<Place, Duration>| {
+    pub fn list(&self, now: Duration) -> Vec<(MacAddress, u16, BTreeSet<Location>)> {
+        let wanted = |members: &HashMap<Location, Duration>| {
             members.iter().filter(|(_, until)| **until >= now).map(|(place, _)| *place).collect()
         };
         let groups = self.members.iter();
         let mut list: Vec<_> =
             groups.map(|((vlan, group), members)| (*group, *vlan, wanted(members))).collect();
-        list.retain(|(_, _, places): &(_, _, BTreeSet<Place>)| !places.is_empty());
+        list.retain(|(_, _, places): &(_, _, BTreeSet<Location>)| !places.is_empty());
         list.sort_unstable();
         list
     }
@@ -246,8 +246,8 @@ mod tests {
     use super::*;
 
     const GROUP: MacAddress = MacAddress([1, 0, 0x5e, 1, 2, 3]);
-    const ONE: Place = Place::Node(NodeId(1));
-    const TWO: Place = Place::Node(NodeId(2));
+    const ONE: Location = Location::Node(NodeId(1));
+    const TWO: Location = Location::Node(NodeId(2));
     const START: Duration = Duration::from_secs(1_000);
 
     fn says(report: Report) -> Reports {
@@ -261,7 +261,7 @@ mod tests {
         groups
     }
 
-    fn only(places: &[Place]) -> Audience {
+    fn only(places: &[Location]) -> Audience {
         Audience::Some(places.iter().copied().collect())
     }
 
@@ -309,17 +309,17 @@ mod tests {
     fn memberships_start_end_and_expire() {
         let mut groups = asked();
         assert_eq!(groups.audience(GROUP, 0, START), only(&[TWO]), "routers get all");
-        groups.heard(Place::Here, 0, &says(Report::Join(GROUP)), START);
+        groups.heard(Location::Here, 0, &says(Report::Join(GROUP)), START);
         groups.heard(ONE, 0, &says(Report::Join(GROUP)), START);
-        assert_eq!(groups.audience(GROUP, 0, START), only(&[Place::Here, ONE, TWO]));
+        assert_eq!(groups.audience(GROUP, 0, START), only(&[Location::Here, ONE, TWO]));
         groups.heard(ONE, 0, &says(Report::Leave(GROUP)), START);
         let soon = START + LEAVE_AFTER;
-        assert_eq!(groups.audience(GROUP, 0, soon), only(&[Place::Here, ONE, TWO]));
+        assert_eq!(groups.audience(GROUP, 0, soon), only(&[Location::Here, ONE, TWO]));
         let later = soon + Duration::from_nanos(1);
-        assert_eq!(groups.audience(GROUP, 0, later), only(&[Place::Here, TWO]));
+        assert_eq!(groups.audience(GROUP, 0, later), only(&[Location::Here, TWO]));
         groups.heard(ONE, 0, &says(Report::Leave(GROUP)), START);
         groups.heard(ONE, 0, &says(Report::Join(GROUP)), START);
-        assert_eq!(groups.audience(GROUP, 0, later), only(&[Place::Here, ONE, TWO]), "another");
+        assert_eq!(groups.audience(GROUP, 0, later), only(&[Location::Here, ONE, TWO]), "another");
         groups.heard(TWO, 0, &says(Report::Query), START + MEMBER_FOR);
         let old = START + MEMBER_FOR + Duration::from_nanos(1);
         assert_eq!(groups.audience(GROUP, 0, old), only(&[TWO]));
@@ -366,10 +366,10 @@ mod tests {
         assert_eq!(groups.list(START).len(), 1_024);
         let unknown = group(GROUPS_OF_NODE_MAX + 9);
         assert_eq!(groups.audience(unknown, 0, START), only(&[ONE, TWO]));
-        groups.heard(Place::Here, 0, &says(Report::Join(unknown)), START);
-        assert_eq!(groups.audience(unknown, 0, START), only(&[Place::Here, ONE, TWO]));
+        groups.heard(Location::Here, 0, &says(Report::Join(unknown)), START);
+        assert_eq!(groups.audience(unknown, 0, START), only(&[Location::Here, ONE, TWO]));
         groups.lost(ONE);
-        assert_eq!(groups.list(START), [(unknown, 0, BTreeSet::from([Place::Here]))]);
+        assert_eq!(groups.list(START), [(unknown, 0, BTreeSet::from([Location::Here]))]);
         assert_eq!(groups.counts.len(), 1);
     }
 }

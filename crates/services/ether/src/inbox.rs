@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use crate::behind::{WAITING_MAX, weight};
 use crate::message::MessageError;
-use crate::ring::Place;
+use crate::ring::PacketSpan;
 
 /// Waiting packets. A fetched packet lies in a buffer `B`.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Inbox<B> {
 #[derive(Debug)]
 enum Entry<B> {
     /// A long packet that lies in the ring of its sender.
-    Advertised(Place),
+    Advertised(PacketSpan),
     /// It is on its way. The call that fetches it has this number.
     Fetching { call: u64, length: usize },
     /// A packet whose turn comes when those before it have left.
@@ -59,7 +59,7 @@ impl<B> Inbox<B> {
     }
 
     /// A long packet was advertised. True if no other one waits for its fetch to begin.
-    pub fn advertised(&mut self, place: Place) -> bool {
+    pub fn advertised(&mut self, place: PacketSpan) -> bool {
         let is_first = self.next().is_none();
         self.entries.push_back(Entry::Advertised(place));
         is_first
@@ -79,7 +79,7 @@ impl<B> Inbox<B> {
     }
 
     /// The next packet to fetch.
-    pub fn next(&self) -> Option<Place> {
+    pub fn next(&self) -> Option<PacketSpan> {
         self.entries.iter().skip(self.begun).find_map(|entry| match entry {
             Entry::Advertised(place) => Some(*place),
             Entry::Fetching { .. } | Entry::Ready(_) => None,
@@ -100,7 +100,7 @@ impl<B> Inbox<B> {
         let is_next = |entry: &Entry<B>| matches!(entry, Entry::Advertised(_));
         let waiting = self.entries.iter().skip(self.begun).position(is_next);
         let next = self.begun + waiting.expect("a packet waits for its fetch");
-        let Entry::Advertised(Place { length, .. }) = self.entries[next] else {
+        let Entry::Advertised(PacketSpan { length, .. }) = self.entries[next] else {
             unreachable!("the packet was found")
         };
         self.entries[next] = entry(length);
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn short_packets_beyond_the_bound_are_refused() {
         let mut inbox = Inbox::<()>::default();
-        assert!(inbox.advertised(Place { offset: 0, length: 9_000 }));
+        assert!(inbox.advertised(PacketSpan { offset: 0, length: 9_000 }));
         assert_eq!(inbox.push(&vec![0; WAITING_MAX - 64]), Ok(()));
         assert_eq!(inbox.push(&[]), Err(MessageError::Flood));
         inbox.done(Some(()));
@@ -179,7 +179,7 @@ mod tests {
             for (step, choice) in steps {
                 match step {
                     0 => {
-                        let place = Place { offset: 0, length: arrived + 1 };
+                        let place = PacketSpan { offset: 0, length: arrived + 1 };
                         inbox.advertised(place);
                         expected.push(true);
                         arrived += 1;

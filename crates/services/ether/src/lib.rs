@@ -52,7 +52,7 @@ pub mod throttle;
 pub mod way;
 
 pub use counters::Counters;
-pub use forwarding::{Forwarding, Place};
+pub use forwarding::{Forwarding, Location};
 pub use frame::{Frame, FrameError};
 pub use mac::MacAddress;
 pub use offload::{Offload, OffloadError};

@@ -118,7 +118,7 @@ impl<R: Region> SendRing<R> {
 
 /// Where an advertised packet lies in the ring's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct PacketSpan {
     /// Offset of its first byte.
     pub offset: u64,
     /// Its bytes.
@@ -172,7 +172,7 @@ impl ReceiveRing {
     /// # Errors
     /// [`MessageError`] if the advert is wrong: of another packet than the next, or of one for
     /// which the sender has no slot.
-    pub fn next(&mut self, advert: &Advert) -> Result<Place, MessageError> {
+    pub fn next(&mut self, advert: &Advert) -> Result<PacketSpan, MessageError> {
         let length = check_length(advert.length.get())?;
         let due = number(self.advertised);
         let has_slot = self.told.is_some_and(|told| self.advertised - told < self.slots);
@@ -182,7 +182,7 @@ impl ReceiveRing {
         }
         let offset = self.advertised % self.slots * u64::from(SLOT_BYTES);
         self.advertised += 1;
-        Ok(Place { offset, length })
+        Ok(PacketSpan { offset, length })
     }
 
     /// The next of the advertised packets has left its slot.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use weft_fabric::NodeId;
 
-use crate::forwarding::{Forwarding, Place, SourceError};
+use crate::forwarding::{Forwarding, Location, SourceError};
 use crate::frame::Frame;
 use crate::groups::{Audience, Groups};
 use crate::membership::heard;
@@ -86,16 +86,16 @@ impl Switch {
     pub fn departs(&mut self, frame: &Frame<'_>, now: Duration) -> Result<Departure, SourceError> {
         let vlan = frame.vlan();
         let destination = frame.destination();
-        self.forwarding.learn(Place::Here, frame.source(), vlan, now)?;
+        self.forwarding.learn(Location::Here, frame.source(), vlan, now)?;
         if !destination.is_group() {
             return Ok(match self.forwarding.find(destination, vlan, now) {
-                Some(Place::Here) => Departure::Nobody,
-                Some(Place::Node(node)) => Departure::Node(node),
+                Some(Location::Here) => Departure::Nobody,
+                Some(Location::Node(node)) => Departure::Node(node),
                 None => Departure::All,
             });
         }
         let heard = heard(frame);
-        self.groups.heard(Place::Here, vlan, &heard, now);
+        self.groups.heard(Location::Here, vlan, &heard, now);
         // Every switch needs the report for its table. The receiving switches pass it on to
         // routers.
         if heard.for_routers {
@@ -105,8 +105,8 @@ impl Switch {
             Audience::All => Departure::All,
             Audience::Some(places) => {
                 let node = |place| match place {
-                    Place::Node(node) => Some(node),
-                    Place::Here => None,
+                    Location::Node(node) => Some(node),
+                    Location::Here => None,
                 };
                 let nodes: BTreeSet<NodeId> = places.into_iter().filter_map(node).collect();
                 if nodes.is_empty() { Departure::Nobody } else { Departure::Some(nodes) }
@@ -125,13 +125,13 @@ impl Switch {
         now: Duration,
     ) -> Result<bool, SourceError> {
         let (vlan, destination) = (frame.vlan(), frame.destination());
-        let from = Place::Node(node);
+        let from = Location::Node(node);
         self.forwarding.learn(from, frame.source(), vlan, now)?;
         if !destination.is_group() {
             // A flooded frame with an unknown destination goes to the device, since its owner may
             // live there.
             let lives = self.forwarding.find(destination, vlan, now);
-            return Ok(matches!(lives, None | Some(Place::Here)));
+            return Ok(matches!(lives, None | Some(Location::Here)));
         }
         let heard = heard(frame);
         self.groups.heard(from, vlan, &heard, now);
@@ -142,7 +142,7 @@ impl Switch {
         };
         Ok(match audience {
             Audience::All => true,
-            Audience::Some(places) => places.contains(&Place::Here),
+            Audience::Some(places) => places.contains(&Location::Here),
         })
     }
 
@@ -153,11 +153,11 @@ impl Switch {
         const EVERYBODY: u64 = 1 << 63;
         let mut joined = EVERYBODY;
         for (group, vlan, places) in self.groups.list(now) {
-            if places.contains(&Place::Here) {
+            if places.contains(&Location::Here) {
                 joined |= 1 << fabric_group(group, vlan, queue).number();
             }
         }
-        if self.groups.wants_all(Place::Here, now) { u64::MAX } else { joined }
+        if self.groups.wants_all(Location::Here, now) { u64::MAX } else { joined }
     }
 
     /// True when the hosts behind this node's device must be queried now. See [`Groups::asks`].
@@ -179,7 +179,7 @@ impl Switch {
     /// Forgets a node that went away, with all addresses behind it.
     pub fn lost(&mut self, node: NodeId) {
         self.forwarding.lost(node);
-        self.groups.lost(Place::Node(node));
+        self.groups.lost(Location::Node(node));
     }
 
     /// The forwarding table.

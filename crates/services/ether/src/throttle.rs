@@ -8,17 +8,17 @@
 
 use std::time::Duration;
 
-/// Bytes per microsecond up to which the state falls to [`State::Lowest`], which never pauses.
+/// Bytes per microsecond up to which the state falls to [`Load::Lowest`], which never pauses.
 const LOWEST_MAX: u64 = 10;
-/// Bytes per microsecond above which the state rises to [`State::Bulk`].
+/// Bytes per microsecond above which the state rises to [`Load::Bulk`].
 const LOW_MAX: u64 = 20;
-/// The interval of [`State::Low`] as a share of that of [`State::Bulk`]: 20,000 interrupts per
+/// The interval of [`Load::Low`] as a share of that of [`Load::Bulk`]: 20,000 interrupts per
 /// second beside 8,000.
 const LOW_SHARE: (u32, u32) = (2, 5);
 
 /// The class of the traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum Load {
     /// Few packets, which need the lowest latency.
     Lowest,
     /// More packets, which need a low latency.
@@ -31,7 +31,7 @@ enum State {
 #[derive(Debug)]
 pub struct Throttle {
     bulk: Duration,
-    state: State,
+    state: Load,
     /// When a poll last emptied the queues, and the bytes until then.
     ended: Duration,
     bytes: u64,
@@ -44,7 +44,7 @@ impl Throttle {
     #[must_use]
     pub const fn new(bulk: Duration) -> Self {
         let ended = Duration::ZERO;
-        Self { bulk, state: State::Low, ended, bytes: 0, began: None }
+        Self { bulk, state: Load::Low, ended, bytes: 0, began: None }
     }
 
     /// A poll found packets at `now`.
@@ -64,16 +64,16 @@ impl Throttle {
         let per_us = u128::from(bytes.saturating_sub(self.bytes)) / time;
         (self.ended, self.bytes) = (now, bytes);
         self.state = match self.state {
-            State::Lowest if per_us > u128::from(LOWEST_MAX) => State::Low,
-            State::Low if per_us > u128::from(LOW_MAX) => State::Bulk,
-            State::Low if per_us <= u128::from(LOWEST_MAX) => State::Lowest,
-            State::Bulk if per_us <= u128::from(LOW_MAX) => State::Low,
+            Load::Lowest if per_us > u128::from(LOWEST_MAX) => Load::Low,
+            Load::Low if per_us > u128::from(LOW_MAX) => Load::Bulk,
+            Load::Low if per_us <= u128::from(LOWEST_MAX) => Load::Lowest,
+            Load::Bulk if per_us <= u128::from(LOW_MAX) => Load::Low,
             same => same,
         };
         let interval = match self.state {
-            State::Lowest => return None,
-            State::Low => self.bulk * LOW_SHARE.0 / LOW_SHARE.1,
-            State::Bulk => self.bulk,
+            Load::Lowest => return None,
+            Load::Low => self.bulk * LOW_SHARE.0 / LOW_SHARE.1,
+            Load::Bulk => self.bulk,
         };
         (began + interval).checked_sub(now).filter(|left| !left.is_zero())
     }

@@ -92,7 +92,7 @@ struct Change {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum Activity {
     Idle,
     Sweeping(Found),
     /// An activation of this version was cut short, and is brought to its end.
@@ -129,7 +129,7 @@ pub struct Manager {
     /// The highest term by which a node refused an order.
     superseded: u64,
     until: u64,
-    state: State,
+    state: Activity,
     orders: Orders<Tag>,
     network: Network,
     version: Option<Version>,
@@ -152,7 +152,7 @@ impl Manager {
             term: 0,
             superseded: 0,
             until: 0,
-            state: State::Idle,
+            state: Activity::Idle,
             orders: Orders::new(0),
             version: None,
             seen: 0,
@@ -169,7 +169,7 @@ impl Manager {
         if term < self.term {
             return;
         }
-        if term > self.term || matches!(self.state, State::Idle) {
+        if term > self.term || matches!(self.state, Activity::Idle) {
             self.term = term;
             self.sweep();
         }
@@ -178,7 +178,7 @@ impl Manager {
 
     /// Gives the lease up: no order follows.
     pub fn step_down(&mut self) {
-        self.state = State::Idle;
+        self.state = Activity::Idle;
         self.orders = Orders::new(self.orders.sequence());
         // Another manager may change the tables from here on.
         self.version = None;
@@ -194,11 +194,11 @@ impl Manager {
     #[must_use]
     pub fn standing(&self) -> Standing {
         match (&self.state, &self.version) {
-            (State::Idle, _) => Standing::Idle,
-            (State::Ruling(_), Some(version)) => Standing::Ruling { version: version.number },
-            (State::Stuck(_, reason), _) => Standing::Stuck { reason: reason.clone() },
-            (State::Sweeping(_) | State::Ruling(_), _) => Standing::Sweeping,
-            (State::Changing(_) | State::Completing, _) => Standing::Changing,
+            (Activity::Idle, _) => Standing::Idle,
+            (Activity::Ruling(_), Some(version)) => Standing::Ruling { version: version.number },
+            (Activity::Stuck(_, reason), _) => Standing::Stuck { reason: reason.clone() },
+            (Activity::Sweeping(_) | Activity::Ruling(_), _) => Standing::Sweeping,
+            (Activity::Changing(_) | Activity::Completing, _) => Standing::Changing,
         }
     }
 
@@ -234,12 +234,12 @@ impl Manager {
             route: Vec::new(),
             order: Order::Identify,
         });
-        self.state = State::Sweeping(Found::default());
+        self.state = Activity::Sweeping(Found::default());
     }
 
     /// A packet came for the manager. Gives packets for its node to pass on.
     pub fn receive(&mut self, packet: &Packet, now: u64) -> Vec<Packet> {
-        if matches!(self.state, State::Idle) {
+        if matches!(self.state, Activity::Idle) {
             return Vec::new();
         }
         match &packet.body {
@@ -276,7 +276,7 @@ impl Manager {
 
     /// Time passes. Gives packets for the manager's node to pass on.
     pub fn tick(&mut self, now: u64) -> Vec<Packet> {
-        if matches!(self.state, State::Idle) {
+        if matches!(self.state, Activity::Idle) {
             return Vec::new();
         }
         if now >= self.until {
@@ -294,7 +294,7 @@ impl Manager {
             }
         }
         let is_due = match &self.state {
-            State::Ruling(at) | State::Stuck(at, _) => self.has_notice || now >= *at,
+            Activity::Ruling(at) | Activity::Stuck(at, _) => self.has_notice || now >= *at,
             _ => false,
         };
         if is_lost || is_due {
@@ -317,7 +317,7 @@ impl Manager {
 
     /// A node answered in a sweep.
     fn found(&mut self, identity: &Identity, from: Option<(u64, Port)>, route: Vec<Port>) {
-        let State::Sweeping(found) = &mut self.state else { return };
+        let Activity::Sweeping(found) = &mut self.state else { return };
         if let Some((from, arrived)) = from.zip(identity.arrived) {
             let to = (identity.guid, arrived);
             found.links.insert((from.min(to), from.max(to)));
@@ -340,13 +340,13 @@ impl Manager {
 
     /// All orders of a state were answered: the next state.
     fn proceed(&mut self, now: u64) {
-        match std::mem::replace(&mut self.state, State::Ruling(now)) {
-            State::Sweeping(found) => self.swept(found, now),
-            State::Completing => {
+        match std::mem::replace(&mut self.state, Activity::Ruling(now)) {
+            Activity::Sweeping(found) => self.swept(found, now),
+            Activity::Completing => {
                 self.settled_at = now + self.settings.settle_ms;
                 self.sweep();
             }
-            State::Changing(change) => self.step(change, now),
+            Activity::Changing(change) => self.step(change, now),
             other => self.state = other,
         }
     }
@@ -371,7 +371,7 @@ impl Manager {
                     let tag = Tag::Node(identity.guid);
                     self.orders.give(Task { tag, route: route.clone(), order });
                 }
-                self.state = State::Completing;
+                self.state = Activity::Completing;
                 return;
             }
             if self.version.as_ref().is_none_or(|own| own.number != version) {
@@ -400,12 +400,12 @@ impl Manager {
             .is_some_and(|version| version.made.as_ref().is_some_and(|(_, own)| **own == graph));
         let used = || found.nodes.values().filter(|(own, _)| self.vertex(own.guid).is_some());
         if is_same && used().all(|(identity, _)| is_current(identity)) {
-            self.state = State::Ruling(now + self.settings.sweep_ms);
+            self.state = Activity::Ruling(now + self.settings.sweep_ms);
             return;
         }
         if now < self.settled_at {
             // Packets of the version before may still be on the plane that comes next.
-            self.state = State::Ruling(self.settled_at);
+            self.state = Activity::Ruling(self.settled_at);
             return;
         }
         let nodes = used()
@@ -422,7 +422,7 @@ impl Manager {
     }
 
     fn stuck(&mut self, reason: String, now: u64) {
-        self.state = State::Stuck(now + self.settings.sweep_ms, reason);
+        self.state = Activity::Stuck(now + self.settings.sweep_ms, reason);
     }
 
     /// The number that a node has in the version in use.
@@ -466,7 +466,7 @@ impl Manager {
             step: Step::Numbers,
         };
         self.give_step(&change);
-        self.state = State::Changing(change);
+        self.state = Activity::Changing(change);
         Ok(())
     }
 
@@ -481,12 +481,12 @@ impl Manager {
                 let (number, side) = (change.version, change.side);
                 self.version = Some(Version { number, side, made });
                 self.settled_at = now + self.settings.settle_ms;
-                self.state = State::Ruling(now + self.settings.sweep_ms);
+                self.state = Activity::Ruling(now + self.settings.sweep_ms);
                 return;
             }
         };
         self.give_step(&change);
-        self.state = State::Changing(change);
+        self.state = Activity::Changing(change);
     }
 
     fn give_step(&mut self, change: &Change) {

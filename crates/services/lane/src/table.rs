@@ -107,7 +107,7 @@ enum Purpose {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum LaneState {
     Free,
     Granting {
         peer: Peer,
@@ -130,15 +130,15 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Place {
+struct Slot {
     generation: u16,
-    state: State,
+    state: LaneState,
 }
 
 /// The lanes of one carrier.
 #[derive(Debug)]
 pub(crate) struct Table {
-    places: Vec<Place>,
+    places: Vec<Slot>,
     free: Vec<usize>,
     lanes_max: u32,
     layout: Layout,
@@ -180,7 +180,7 @@ impl Table {
     /// The grant for a lane has ended.
     pub fn granted(&mut self, number: LaneNumber, result: Option<RemoteKey>) {
         let Some(place) = self.place(number) else { return };
-        let State::Granting { peer, purpose } = place.state else { return };
+        let LaneState::Granting { peer, purpose } = place.state else { return };
         let Some(key) = result else {
             self.free(number);
             match purpose {
@@ -195,7 +195,7 @@ impl Table {
         };
         match purpose {
             Purpose::Offer { token } => {
-                self.set(number, State::Offered { peer, key, token });
+                self.set(number, LaneState::Offered { peer, key, token });
                 let layout = self.layout;
                 let message = Message::Open { number, key: key.0, token, layout };
                 self.actions.push_back(Action::Send { to: peer, message });
@@ -213,7 +213,7 @@ impl Table {
 
     /// The revocation of the key of a lane has ended: its memory is free.
     pub fn revoked(&mut self, number: LaneNumber) {
-        if self.place(number).is_some_and(|place| place.state == State::Revoking) {
+        if self.place(number).is_some_and(|place| place.state == LaneState::Revoking) {
             self.free(number);
         }
     }
@@ -238,7 +238,7 @@ impl Table {
                 }
             }
             Message::Accept { to, number, key } => match self.of_peer(to, from) {
-                Some(State::Offered { peer, key: own, token }) => {
+                Some(LaneState::Offered { peer, key: own, token }) => {
                     let (key, layout) = (RemoteKey(key), self.layout);
                     self.join(to, token, Remote { peer, number, key, layout }, own);
                 }
@@ -250,13 +250,13 @@ impl Table {
                 Some(_) => return Err(Violation::NotOffered(to.0)),
             },
             Message::Refuse { to, why } => {
-                if let Some(State::Offered { key, token, .. }) = self.of_peer(to, from) {
+                if let Some(LaneState::Offered { key, token, .. }) = self.of_peer(to, from) {
                     self.revoke(to, key);
                     self.tell_refused(token, why);
                 }
             }
             Message::Close { to, is_complete } => {
-                if let Some(State::Joined { key, .. }) = self.of_peer(to, from) {
+                if let Some(LaneState::Joined { key, .. }) = self.of_peer(to, from) {
                     self.over(to, key, is_complete);
                 }
             }
@@ -266,7 +266,7 @@ impl Table {
 
     /// The program sends no more. `is_complete` if nothing that it sent is kept back.
     pub fn finish(&mut self, number: LaneNumber, is_complete: bool) {
-        if let Some(Place { state: State::Joined { remote, .. }, .. }) = self.place(number) {
+        if let Some(Slot { state: LaneState::Joined { remote, .. }, .. }) = self.place(number) {
             // A peer that was told before ignores the second time.
             let (to, message) = (remote.peer, Message::Close { to: remote.number, is_complete });
             self.actions.push_back(Action::Send { to, message });
@@ -277,13 +277,15 @@ impl Table {
     pub fn close(&mut self, number: LaneNumber) {
         let Some(place) = self.place(number) else { return };
         match place.state {
-            State::Granting { peer, .. } => {
-                self.set(number, State::Granting { peer, purpose: Purpose::Nothing });
+            LaneState::Granting { peer, .. } => {
+                self.set(number, LaneState::Granting { peer, purpose: Purpose::Nothing });
             }
-            State::Offered { key, .. } | State::Over { key } | State::Joined { key, .. } => {
+            LaneState::Offered { key, .. }
+            | LaneState::Over { key }
+            | LaneState::Joined { key, .. } => {
                 self.revoke(number, key);
             }
-            State::Free | State::Revoking => {}
+            LaneState::Free | LaneState::Revoking => {}
         }
     }
 
@@ -292,8 +294,8 @@ impl Table {
         for place in 0..self.places.len() {
             let number = LaneNumber::new(place, self.places[place].generation);
             match self.of_peer(number, peer) {
-                Some(State::Granting { purpose, .. }) => {
-                    self.set(number, State::Granting { peer, purpose: Purpose::Nothing });
+                Some(LaneState::Granting { purpose, .. }) => {
+                    self.set(number, LaneState::Granting { peer, purpose: Purpose::Nothing });
                     match purpose {
                         Purpose::Offer { token } | Purpose::Answer(Offer { token, .. }) => {
                             self.tell_refused(token, Refusal::PeerDown);
@@ -301,11 +303,11 @@ impl Table {
                         Purpose::Nothing => {}
                     }
                 }
-                Some(State::Offered { key, token, .. }) => {
+                Some(LaneState::Offered { key, token, .. }) => {
                     self.revoke(number, key);
                     self.tell_refused(token, Refusal::PeerDown);
                 }
-                Some(State::Joined { key, .. }) => self.over(number, key, false),
+                Some(LaneState::Joined { key, .. }) => self.over(number, key, false),
                 _ => {}
             }
         }
@@ -314,7 +316,7 @@ impl Table {
     /// The peer of a lane that both ends have.
     pub fn joined_with(&self, number: LaneNumber) -> Option<Peer> {
         match self.place(number)?.state {
-            State::Joined { remote, .. } => Some(remote.peer),
+            LaneState::Joined { remote, .. } => Some(remote.peer),
             _ => None,
         }
     }
@@ -328,35 +330,35 @@ impl Table {
         let place = match self.free.pop() {
             Some(place) => place,
             None if self.places.len() < self.lanes_max as usize => {
-                self.places.push(Place { generation: 0, state: State::Free });
+                self.places.push(Slot { generation: 0, state: LaneState::Free });
                 self.places.len() - 1
             }
             None => return Err(Exhausted { maximum: self.lanes_max }),
         };
         let number = LaneNumber::new(place, self.places[place].generation);
-        self.set(number, State::Granting { peer, purpose });
+        self.set(number, LaneState::Granting { peer, purpose });
         self.actions.push_back(Action::Grant { number, peer });
         Ok(number)
     }
 
     fn join(&mut self, number: LaneNumber, token: u64, remote: Remote, key: RemoteKey) {
-        self.set(number, State::Joined { remote, key });
+        self.set(number, LaneState::Joined { remote, key });
         self.actions.push_back(Action::Join { number, token, remote });
     }
 
     fn over(&mut self, number: LaneNumber, key: RemoteKey, is_complete: bool) {
-        self.set(number, State::Over { key });
+        self.set(number, LaneState::Over { key });
         self.actions.push_back(Action::End { number, is_complete });
     }
 
     fn revoke(&mut self, number: LaneNumber, key: RemoteKey) {
-        self.set(number, State::Revoking);
+        self.set(number, LaneState::Revoking);
         self.actions.push_back(Action::Revoke { number, key });
     }
 
     fn free(&mut self, number: LaneNumber) {
         let place = &mut self.places[number.place()];
-        place.state = State::Free;
+        place.state = LaneState::Free;
         place.generation = place.generation.wrapping_add(1);
         self.free.push(number.place());
         self.actions.push_back(Action::Free { number });
@@ -366,22 +368,22 @@ impl Table {
         self.actions.push_back(Action::Refused { token, why });
     }
 
-    fn set(&mut self, number: LaneNumber, state: State) {
+    fn set(&mut self, number: LaneNumber, state: LaneState) {
         self.places[number.place()].state = state;
     }
 
-    fn place(&self, number: LaneNumber) -> Option<&Place> {
+    fn place(&self, number: LaneNumber) -> Option<&Slot> {
         let place = self.places.get(number.place())?;
         (LaneNumber::new(number.place(), place.generation) == number).then_some(place)
     }
 
     /// The state of a lane, if it is with this peer.
-    fn of_peer(&self, number: LaneNumber, peer: Peer) -> Option<State> {
+    fn of_peer(&self, number: LaneNumber, peer: Peer) -> Option<LaneState> {
         let state = self.place(number)?.state;
         let with = match state {
-            State::Granting { peer, .. } | State::Offered { peer, .. } => peer,
-            State::Joined { remote, .. } => remote.peer,
-            State::Free | State::Over { .. } | State::Revoking => return None,
+            LaneState::Granting { peer, .. } | LaneState::Offered { peer, .. } => peer,
+            LaneState::Joined { remote, .. } => remote.peer,
+            LaneState::Free | LaneState::Over { .. } | LaneState::Revoking => return None,
         };
         (with == peer).then_some(state)
     }

@@ -51,7 +51,7 @@ pub enum Work {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ChildState {
     Running,
     /// It ended, and its outputs are read to their end or until then.
     Draining {
@@ -78,7 +78,7 @@ enum Phase {
 #[derive(Debug)]
 pub struct Proxy {
     grace: Duration,
-    processes: BTreeMap<u32, State>,
+    processes: BTreeMap<u32, ChildState>,
     phase: Phase,
     is_paused: bool,
     work: VecDeque<Work>,
@@ -87,7 +87,7 @@ pub struct Proxy {
 impl Proxy {
     /// A proxy that starts the processes of a plan.
     pub fn new(plan: Plan) -> Self {
-        let processes = plan.processes.iter().map(|process| (process.rank, State::Running));
+        let processes = plan.processes.iter().map(|process| (process.rank, ChildState::Running));
         Self {
             grace: Duration::from_millis(plan.grace_ms.into()),
             processes: processes.collect(),
@@ -112,22 +112,22 @@ impl Proxy {
 
     /// A process could not be started.
     pub fn not_started(&mut self, rank: u32, code: u8, reason: String) {
-        self.processes.insert(rank, State::Over);
+        self.processes.insert(rank, ChildState::Over);
         self.work.push_back(Work::Send(FromProxy::NotStarted { rank, code, reason }));
     }
 
     /// A process ended.
     pub fn ended(&mut self, rank: u32, how: Ending, now: Duration) {
-        if let Some(state @ State::Running) = self.processes.get_mut(&rank) {
-            *state = State::Draining { until: now + DRAIN_WITHIN };
+        if let Some(state @ ChildState::Running) = self.processes.get_mut(&rank) {
+            *state = ChildState::Draining { until: now + DRAIN_WITHIN };
             self.work.push_back(Work::Send(FromProxy::Ended { rank, how }));
         }
     }
 
     /// The outputs of a process were read to their end.
     pub fn drained(&mut self, rank: u32) {
-        if let Some(state @ State::Draining { .. }) = self.processes.get_mut(&rank) {
-            *state = State::Over;
+        if let Some(state @ ChildState::Draining { .. }) = self.processes.get_mut(&rank) {
+            *state = ChildState::Over;
         }
     }
 
@@ -162,8 +162,8 @@ impl Proxy {
         }
         for (&rank, state) in &mut self.processes {
             match state {
-                State::Draining { until } if *until <= now && !self.is_paused => {
-                    *state = State::Over;
+                ChildState::Draining { until } if *until <= now && !self.is_paused => {
+                    *state = ChildState::Over;
                     self.work.push_back(Work::CloseOutputs { rank });
                 }
                 _ => {}
@@ -179,7 +179,7 @@ impl Proxy {
             Phase::Running | Phase::Over => None,
         };
         let draining = self.processes.values().filter_map(|state| match state {
-            State::Draining { until } if !self.is_paused => Some(*until),
+            ChildState::Draining { until } if !self.is_paused => Some(*until),
             _ => None,
         });
         draining.chain(phase).min()
@@ -203,14 +203,14 @@ impl Proxy {
 
     fn signal_all(&mut self, number: i32) {
         for (&rank, state) in &self.processes {
-            if *state == State::Running {
+            if *state == ChildState::Running {
                 self.work.push_back(Work::Signal { rank, number });
             }
         }
     }
 
     fn look(&mut self) {
-        if self.processes.values().all(|state| *state == State::Over) {
+        if self.processes.values().all(|state| *state == ChildState::Over) {
             self.over();
         }
     }

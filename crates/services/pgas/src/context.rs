@@ -21,7 +21,7 @@ const OPTIONS: c_long = 0b111;
 
 /// A context. It ended when its size is 0.
 #[derive(Debug)]
-pub struct State {
+pub struct ContextState {
     /// Its size where all PEs are of this host, and else 0.
     near: AtomicUsize,
     size: AtomicUsize,
@@ -31,7 +31,7 @@ pub struct State {
     team: AtomicUsize,
 }
 
-impl State {
+impl ContextState {
     const fn new() -> Self {
         Self {
             near: AtomicUsize::new(0),
@@ -65,12 +65,12 @@ impl State {
 }
 
 /// The default context.
-pub static DEFAULT: State = State::new();
+pub static DEFAULT: ContextState = ContextState::new();
 
 /// `shmem_ctx_t`.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ContextHandle(pub *const State);
+pub struct ContextHandle(pub *const ContextState);
 
 // SAFETY: contexts are atomics, and stay as long as the process.
 unsafe impl Sync for ContextHandle {}
@@ -84,7 +84,7 @@ impl ContextHandle {
     pub const DEFAULT: Self = Self(&raw const DEFAULT);
 
     #[inline(always)]
-    fn state(self, call: &str) -> &'static State {
+    fn state(self, call: &str) -> &'static ContextState {
         if self == Self::INVALID {
             no_context(call, self);
         }
@@ -124,9 +124,9 @@ impl Via for ContextHandle {
 }
 
 /// All contexts that were ever made, but for the default one.
-static MADE: Mutex<Vec<&'static State>> = Mutex::new(Vec::new());
+static MADE: Mutex<Vec<&'static ContextState>> = Mutex::new(Vec::new());
 
-fn made() -> std::sync::MutexGuard<'static, Vec<&'static State>> {
+fn made() -> std::sync::MutexGuard<'static, Vec<&'static ContextState>> {
     MADE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -175,7 +175,7 @@ pub unsafe fn create_of_team(
             Some(state) => state,
             None if made.len() == CONTEXTS_MAX => return None,
             None => {
-                let state: &'static State = Box::leak(Box::new(State::new()));
+                let state: &'static ContextState = Box::leak(Box::new(ContextState::new()));
                 made.push(state);
                 state
             }

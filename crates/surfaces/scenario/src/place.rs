@@ -59,9 +59,9 @@ pub(crate) enum Section {
 
 /// The text of a scenario.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a>(pub &'a str);
+pub(crate) struct SourceText<'a>(pub &'a str);
 
-impl Place<'_> {
+impl SourceText<'_> {
     /// The error at a place of the text.
     pub fn error(self, span: Range<usize>, reason: impl ToString) -> ScenarioError {
         let before = self.0.as_bytes().get(..span.start).unwrap_or(self.0.as_bytes());

@@ -13,7 +13,7 @@ use weft_topology::{Graph, Port, Shape, Vertex};
 use crate::file::{
     ArbitrationEntry, File, ManagerEntry, NetworkEntry, RunEntry, TrafficEntries, TrafficEntry,
 };
-use crate::place::{Flaw, Place, ScenarioError, Section};
+use crate::place::{Flaw, ScenarioError, Section, SourceText};
 
 /// Vertices at most of a network under a manager.
 const RULED_MAX: u32 = 1_024;
@@ -202,7 +202,7 @@ impl Scenario {
         text: &str,
         read: impl Fn(&str) -> std::io::Result<String>,
     ) -> Result<Self, ScenarioError> {
-        let place = Place(text);
+        let place = SourceText(text);
         let file: File = toml::from_str(text)
             .map_err(|error| place.error(error.span().unwrap_or(0..0), error.message().trim()))?;
         let top = |flaw: Flaw| place.flaw(Section::Top, &flaw);

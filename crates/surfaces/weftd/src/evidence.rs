@@ -17,19 +17,19 @@ use crate::quota::{Lease, Pool};
 
 /// A descriptor that the daemon holds, with its lease.
 #[derive(Debug)]
-pub struct Kept {
+pub struct LeasedFile {
     file: OwnedFd,
     lease: Lease,
 }
 
-impl Kept {
+impl LeasedFile {
     /// The descriptor and its lease.
     pub fn into_parts(self) -> (OwnedFd, Lease) {
         (self.file, self.lease)
     }
 }
 
-impl AsFd for Kept {
+impl AsFd for LeasedFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -41,12 +41,12 @@ pub enum Shown {
     /// A memfd of ordinary pages, sealed against shrinking and growing.
     Memory {
         /// The memfd.
-        file: Kept,
+        file: LeasedFile,
         /// Its size in bytes.
         length: u64,
     },
     /// A UNIX socket that is empty and can receive nothing.
-    Wakeup(Kept),
+    Wakeup(LeasedFile),
     /// A connected TCP socket; the daemon has closed its copy.
     Connection {
         /// Its network namespace and addresses, and what is known of its other end.
@@ -101,9 +101,9 @@ pub fn examine(
     descriptors.into_iter().map(shown).collect()
 }
 
-fn keep(file: OwnedFd, user: u32, pool: &Arc<Pool>) -> Result<Kept, String> {
+fn keep(file: OwnedFd, user: u32, pool: &Arc<Pool>) -> Result<LeasedFile, String> {
     let lease = pool.lease(user, 1).ok_or_else(|| out_of_descriptors(user, pool))?;
-    Ok(Kept { file, lease })
+    Ok(LeasedFile { file, lease })
 }
 
 /// The reason for a user who has too many descriptors.

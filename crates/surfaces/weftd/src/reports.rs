@@ -22,7 +22,7 @@ pub const WAIT_WITHIN: Duration = Duration::from_secs(1);
 
 /// The last status, and whether a new one is being collected.
 #[derive(Default)]
-struct State {
+struct Collection {
     last: Option<Last>,
     is_collecting: bool,
 }
@@ -34,7 +34,7 @@ struct Last {
 
 /// The status of the node, in files that its readers cannot change.
 pub struct Reports {
-    state: Mutex<State>,
+    state: Mutex<Collection>,
     collected: Condvar,
     wait_within: Duration,
 }
@@ -88,7 +88,7 @@ impl Reports {
         Ok(file)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Collection> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -143,7 +143,7 @@ enum Entrance {
 
 /// The broker's knowledge of the endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+enum Announcement {
     Known,
     /// It was restarted, and another connection has not opened the endpoint again yet. It is asked
     /// again at this time.
@@ -172,7 +172,7 @@ pub(crate) struct Directory {
     port: Port,
     /// One bit for each group that was joined.
     joined: u64,
-    standing: Standing,
+    standing: Announcement,
     ticket: u32,
     asked: BTreeMap<u32, Asked>,
     /// Members of which more are to come.
@@ -240,7 +240,7 @@ impl Directory {
             entrance,
             port,
             joined: 0,
-            standing: Standing::Known,
+            standing: Announcement::Known,
             ticket: 2,
             asked: BTreeMap::new(),
             gathering: BTreeMap::new(),
@@ -267,7 +267,7 @@ impl Directory {
     /// Whether a broker that was restarted has to hear of the endpoint from another connection
     /// first.
     pub const fn awaits_other(&self) -> bool {
-        matches!(self.standing, Standing::Awaited(_) | Standing::Attaching(_))
+        matches!(self.standing, Announcement::Awaited(_) | Announcement::Attaching(_))
     }
 
     /// A descriptor that is readable when there may be news, while the broker is there.
@@ -292,7 +292,7 @@ impl Directory {
     /// # Errors
     /// Why the broker cannot be asked.
     pub fn ask(&mut self, question: Question, now: Duration) -> Result<u32, String> {
-        if self.standing == Standing::Replaced {
+        if self.standing == Announcement::Replaced {
             return Err("it does not know this endpoint any more; open a new one".to_owned());
         }
         if self.awaits_other() {
@@ -365,7 +365,7 @@ impl Directory {
         if self.client.reconnected() {
             self.greet(now);
         }
-        if let Standing::Awaited(again) = self.standing
+        if let Announcement::Awaited(again) = self.standing
             && again <= now
         {
             self.greet(now);
@@ -394,8 +394,8 @@ impl Directory {
                 let ticket = self.next_ticket();
                 let attach = attach_of(birth, Port { ticket, ..self.port });
                 self.standing = match self.client.start(attach.into(), &[]) {
-                    Ok(()) => Standing::Attaching(ticket),
-                    Err(_) => Standing::Awaited(now + SEEK_EVERY),
+                    Ok(()) => Announcement::Attaching(ticket),
+                    Err(_) => Announcement::Awaited(now + SEEK_EVERY),
                 };
             }
         }
@@ -415,7 +415,7 @@ impl Directory {
         if self.client.start(open.into(), &[]).is_err() {
             return;
         }
-        self.standing = Standing::Greeting(ticket);
+        self.standing = Announcement::Greeting(ticket);
         let joined = self.joined;
         for group in (0..63).filter(|group| joined & (1 << group) != 0) {
             let ticket = self.next_ticket();
@@ -429,7 +429,7 @@ impl Directory {
     fn greeted(&mut self, refused: Option<u16>) {
         match refused {
             None => {
-                self.standing = Standing::Known;
+                self.standing = Announcement::Known;
                 self.news.extend([News::Recall, News::Groups(u64::MAX)]);
             }
             // Another endpoint was faster: this one stays, without the name.
@@ -438,7 +438,7 @@ impl Directory {
                 self.open_again(open, None);
             }
             Some(_) => {
-                self.standing = Standing::Replaced;
+                self.standing = Announcement::Replaced;
                 self.news.push_back(News::Replaced);
             }
         }
@@ -450,7 +450,7 @@ impl Directory {
         match reply.status {
             status::DONE if is_same => self.greeted(None),
             // The other connection is not as far.
-            status::NOT_FOUND => self.standing = Standing::Awaited(now + SEEK_EVERY),
+            status::NOT_FOUND => self.standing = Announcement::Awaited(now + SEEK_EVERY),
             _ => self.greeted(Some(reply.status)),
         }
     }
@@ -458,14 +458,18 @@ impl Directory {
     fn take(&mut self, message: EndpointControl, now: Duration) {
         let own = self.opened.address.vpid.0;
         match message {
-            EndpointControl::Reply(reply) if Standing::Attaching(reply.ticket) == self.standing => {
+            EndpointControl::Reply(reply)
+                if Announcement::Attaching(reply.ticket) == self.standing =>
+            {
                 self.attached(reply, now);
             }
-            EndpointControl::Reply(reply) if Standing::Greeting(reply.ticket) == self.standing => {
+            EndpointControl::Reply(reply)
+                if Announcement::Greeting(reply.ticket) == self.standing =>
+            {
                 self.greeted(Some(reply.status));
             }
             EndpointControl::Opened(opened)
-                if Standing::Greeting(opened.ticket) == self.standing =>
+                if Announcement::Greeting(opened.ticket) == self.standing =>
             {
                 // A daemon with another number has another address for it.
                 let is_same = opened.node == self.opened.address.node.0;

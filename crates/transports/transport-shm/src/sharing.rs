@@ -96,11 +96,11 @@ impl Writer {
 /// The state that endpoints share about a memory.
 #[derive(Debug, Default)]
 pub struct Sharing {
-    state: Mutex<State>,
+    state: Mutex<KeysInForce>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct KeysInForce {
     /// The keys in force.
     keys: Vec<Key>,
     step: Step,
@@ -173,7 +173,7 @@ pub enum Standing {
     Behind,
 }
 
-impl State {
+impl KeysInForce {
     /// Sets the stamps of all keys, and has every processor see them.
     fn set_phase(&self, memory: &Memory, phase: Phase) {
         let moves = memory.moves();

@@ -5,9 +5,9 @@
 
 use weft_fabric::{Atomic, Command, OperationError, Target};
 
-use crate::world::{Id, State};
+use crate::world::{Id, WorldState};
 
-impl State {
+impl WorldState {
     /// Applies an atomic to a word. Returns its result.
     pub(crate) fn serve_atomic(
         &mut self,

@@ -1,6 +1,6 @@
 //! The things that a world holds, by number, for tests of leaks.
 
-use crate::world::{SimWorld, State};
+use crate::world::{SimWorld, WorldState};
 
 /// The things that a world holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,7 +33,7 @@ impl SimWorld {
     }
 }
 
-impl State {
+impl WorldState {
     fn census(&self) -> Census {
         let mut census = Census {
             endpoints: self.addresses.len(),

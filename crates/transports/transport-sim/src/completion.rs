@@ -17,7 +17,7 @@ use crate::memory::RegionInner;
 use crate::progress::{Body, CreditOf, Flight, Occasion};
 use crate::rma::Pending;
 use crate::trace::Kind;
-use crate::world::{Id, Rail, State};
+use crate::world::{Id, Rail, WorldState};
 
 /// The state of one endpoint.
 #[derive(Debug)]
@@ -284,7 +284,7 @@ impl EndpointState {
     }
 }
 
-impl State {
+impl WorldState {
     /// Takes the next event of an endpoint for its program.
     pub(crate) fn take(&mut self, id: Id) -> Option<Queued> {
         let now = self.now;

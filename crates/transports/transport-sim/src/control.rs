@@ -15,7 +15,7 @@ use weft_fabric::{
 use crate::completion::Queued;
 use crate::memory::Key;
 use crate::progress::Occasion;
-use crate::world::{Id, State};
+use crate::world::{Id, WorldState};
 
 /// Calls of one endpoint that have not taken effect, or whose ends were not polled.
 const CONTROLS_MAX: usize = 8192;
@@ -42,7 +42,7 @@ pub(crate) enum WantedControl {
     Invite(Ticket, u64),
 }
 
-impl State {
+impl WorldState {
     /// Starts a call, or makes it whole where calls take no time.
     pub(crate) fn control(
         &mut self,

@@ -12,7 +12,7 @@ use weft_fabric::{
 use crate::completion::EndpointState;
 use crate::endpoint::SimEndpoint;
 use crate::progress::{Body, Flight};
-use crate::world::{Id, SimWorld, State};
+use crate::world::{Id, SimWorld, WorldState};
 
 /// The simulated fabric for one user on one node.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl Transport for SimTransport {
     }
 }
 
-impl State {
+impl WorldState {
     /// The handle of `id` for the endpoint at `to`.
     pub(crate) fn connect(&mut self, id: Id, to: EndpointAddress) -> Result<u32, ConnectError> {
         let partition = self.endpoints[id].partition;

@@ -16,7 +16,7 @@ use crate::memory::SimRegion;
 use crate::opening::Opened;
 use crate::rma::{Call, PutSource, Reply, Wanted, WantedGet, WantedPut};
 use crate::window::SimWindow;
-use crate::world::{Id, SimWorld, State};
+use crate::world::{Id, SimWorld, WorldState};
 
 /// A simulated endpoint. Dropping it closes it.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl SimEndpoint {
     }
 
     /// True when the program may take the next event. Handles everything due now first.
-    fn ready(&self, state: &mut State) -> bool {
+    fn ready(&self, state: &mut WorldState) -> bool {
         state.run_due();
         let now = state.now;
         state.endpoints[self.id].ready(now)

@@ -9,7 +9,7 @@ use crate::completion::{Pace, Queued};
 use crate::progress::{Body, Flight, Occasion};
 use crate::rma::Pending;
 use crate::trace::Kind;
-use crate::world::{Id, Rail, Sequence, SimWorld, State, Way, pair};
+use crate::world::{Id, Rail, Sequence, SimWorld, Way, WorldState, pair};
 
 /// A cut between two nodes, on one rail.
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl SimWorld {
     }
 }
 
-impl State {
+impl WorldState {
     /// Ends an endpoint. Its peers get the report after `notice_ns`, and after the packets that it
     /// sent before.
     pub(crate) fn end(&mut self, id: Id, notice_ns: u64) {

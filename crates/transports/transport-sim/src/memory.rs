@@ -14,7 +14,7 @@ use weft_fabric::{
 
 use weft_fabric::rules::check_range;
 
-use crate::world::{Id, State};
+use crate::world::{Id, WorldState};
 
 /// A region of a simulated endpoint.
 #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ impl Region for SimRegion {
     }
 }
 
-impl State {
+impl WorldState {
     /// Registers a region of zeroed memory.
     pub(crate) fn register(&mut self, owner: Id, length: u64) -> Result<SimRegion, RegisterError> {
         if length == 0 {
@@ -222,7 +222,7 @@ impl State {
         Ok(Translated { region: key.region.clone(), start: key.start + target.offset })
     }
 
-    /// As [`State::check`], for a word of `width` bytes, whose place must be a multiple of them.
+    /// As [`WorldState::check`], for a word of `width` bytes, whose place must be a multiple of them.
     pub(crate) fn check_word(
         &self,
         ends: (Id, Id),

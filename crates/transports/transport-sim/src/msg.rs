@@ -10,9 +10,9 @@ use weft_fabric::{Group, MessageHeader, Peer, Register, SendError};
 use crate::completion::Queued;
 use crate::memory::bytes_of;
 use crate::progress::{Body, Flight};
-use crate::world::{Id, State};
+use crate::world::{Id, WorldState};
 
-impl State {
+impl WorldState {
     /// Sends a message to one peer.
     pub(crate) fn send_short(
         &mut self,

@@ -19,7 +19,7 @@ use weft_topology::{Graph, Port, Vertex};
 
 use crate::progress::{Flight, Occasion};
 use crate::trace::Kind;
-use crate::world::{Id, SimWorld, State};
+use crate::world::{Id, SimWorld, WorldState};
 
 /// Picoseconds of a nanosecond: the network counts the former, the world the latter.
 const PICOSECONDS: u64 = 1_000;
@@ -67,7 +67,7 @@ pub(crate) struct Carrier {
 /// A packet that the sender keeps.
 struct Carried {
     flight: Flight,
-    place: Place,
+    place: Turn,
     message: Message,
     /// When it was first sent.
     sent_ns: u64,
@@ -75,7 +75,7 @@ struct Carried {
 
 /// The place of a packet in the order of those between two endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Turn {
     ends: (Id, Id),
     number: u64,
 }
@@ -198,7 +198,7 @@ impl SimWorld {
     }
 }
 
-impl State {
+impl WorldState {
     fn change_link(&mut self, change: impl FnOnce(&mut Network) -> bool) -> bool {
         self.catch_up();
         let Some(carrier) = &mut self.carrier else { return false };
@@ -219,14 +219,14 @@ impl State {
     }
 
     /// The next place in the order of packets between two endpoints. `None` without a network.
-    pub(crate) fn next_place(&mut self, ends: (Id, Id)) -> Option<Place> {
+    pub(crate) fn next_place(&mut self, ends: (Id, Id)) -> Option<Turn> {
         let order = self.carrier.as_mut()?.orders.entry(ends).or_default();
         order.given_out += 1;
-        Some(Place { ends, number: order.given_out - 1 })
+        Some(Turn { ends, number: order.given_out - 1 })
     }
 
     /// Sends a packet over the network.
-    pub(crate) fn carry(&mut self, flight: Flight, place: Place, class: u8, bytes: u64) {
+    pub(crate) fn carry(&mut self, flight: Flight, place: Turn, class: u8, bytes: u64) {
         self.catch_up();
         let nodes = [flight.from, flight.to].map(|id| self.endpoints[id].address.node);
         let Some(carrier) = &mut self.carrier else { return };
@@ -276,7 +276,7 @@ impl State {
     }
 
     /// A packet has arrived, or none comes for its place: hands on what is in order.
-    pub(crate) fn hand_on(&mut self, place: Place, flight: Option<Flight>) {
+    pub(crate) fn hand_on(&mut self, place: Turn, flight: Option<Flight>) {
         let Some(carrier) = &mut self.carrier else { return };
         let order = carrier.orders.entry(place.ends).or_default();
         order.early.insert(place.number, flight);

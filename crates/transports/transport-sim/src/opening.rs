@@ -13,7 +13,7 @@ use weft_fabric::{
 
 use crate::completion::EndpointState;
 use crate::trace::Kind;
-use crate::world::{Id, State};
+use crate::world::{Id, WorldState};
 
 /// An invitation that has not been used.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Opened {
     pub host: Option<EndpointAddress>,
 }
 
-impl State {
+impl WorldState {
     /// Opens an endpoint of `user` on `node`.
     pub(crate) fn open(
         &mut self,
@@ -122,7 +122,7 @@ impl State {
 
 /// What is offered, and by what rules. Invitations that are too late are gone before they are asked
 /// for.
-impl Doors<Id> for State {
+impl Doors<Id> for WorldState {
     fn offered(&self, name: ServiceName) -> Option<Offer<Id>> {
         let host = *self.services.get(&name)?;
         let EndpointState { user, partition, .. } = self.endpoints[host];

@@ -7,7 +7,7 @@
 use weft_fabric::{EndpointAddress, Peer};
 
 use crate::completion::Queued;
-use crate::world::{Id, SimWorld, State};
+use crate::world::{Id, SimWorld, WorldState};
 
 impl SimWorld {
     /// The endpoint at `address` gets no memory until [`SimWorld::relieve`]: it is refused regions
@@ -29,7 +29,7 @@ impl SimWorld {
     }
 }
 
-impl State {
+impl WorldState {
     fn relieve(&mut self, id: Id) {
         let endpoint = &mut self.endpoints[id];
         endpoint.has_memory = true;

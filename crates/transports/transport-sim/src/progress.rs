@@ -13,9 +13,9 @@ use weft_fabric::{
 
 use crate::completion::Queued;
 use crate::fault::Crossing;
-use crate::network::Place;
+use crate::network::Turn;
 use crate::trace::Kind;
-use crate::world::{Id, Moment, State, Way};
+use crate::world::{Id, Moment, Way, WorldState};
 
 /// A scheduled event of the simulation.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) enum Occasion {
     /// later and arrives at the same time.
     Depart { from: Id, operation: u64, index: u64, arrival: Arrival },
     /// A packet that the network does not carry takes its place in the order of those that it does.
-    InOrder { place: Place, flight: Flight },
+    InOrder { place: Turn, flight: Flight },
     /// A packet that the network lost is sent again.
     SendAgain { tag: u64 },
     /// Packets take routes for the links of now.
@@ -47,7 +47,7 @@ pub(crate) enum Arrival {
     /// By a private link, which tells when it arrives.
     At(Moment),
     /// By the network, in this place of the order, in this traffic class.
-    Carried { place: Place, class: u8 },
+    Carried { place: Turn, class: u8 },
 }
 
 /// A packet between two endpoints.
@@ -55,7 +55,7 @@ pub(crate) enum Arrival {
 pub(crate) struct Flight {
     pub from: Id,
     pub to: Id,
-    /// The value of [`State::epoch`] when the packet left.
+    /// The value of [`WorldState::epoch`] when the packet left.
     pub epoch: u64,
     pub body: Body,
 }
@@ -162,7 +162,7 @@ impl Body {
     }
 }
 
-impl State {
+impl WorldState {
     /// Handles an occasion.
     pub(crate) fn happen(&mut self, occasion: Occasion) {
         match occasion {

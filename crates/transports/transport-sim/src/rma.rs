@@ -17,7 +17,7 @@ use crate::progress::{
     Arrival, Body, CreditOf, Flight, Occasion, Piece, PutRequest, Request, Response, What,
 };
 use crate::trace::Kind;
-use crate::world::{Id, Sequence, State, number_of};
+use crate::world::{Id, Sequence, WorldState, number_of};
 
 /// A pending operation of an initiator.
 #[derive(Debug)]
@@ -209,7 +209,7 @@ fn notifies_peer(call: &Call) -> bool {
     }
 }
 
-impl State {
+impl WorldState {
     /// Starts an operation and returns its number.
     pub(crate) fn issue(
         &mut self,

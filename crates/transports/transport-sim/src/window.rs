@@ -6,7 +6,7 @@ use weft_fabric::{
 
 use crate::memory::bytes_of;
 use crate::rma::{Call, PutSource, Reply, Wanted, WantedGet, WantedPut};
-use crate::world::{Id, SimWorld, State};
+use crate::world::{Id, SimWorld, WorldState};
 
 /// A window to a peer's region. An access takes virtual time. It ends with the response, or with
 /// [`OperationError::PeerDown`] if no response can arrive any more.
@@ -54,7 +54,7 @@ impl SimWindow {
             if let Some(result) = endpoint.window_results.remove(&operation) {
                 return result;
             }
-            if !endpoint.alive || !State::step_until(&mut state, u64::MAX) {
+            if !endpoint.alive || !WorldState::step_until(&mut state, u64::MAX) {
                 state.endpoints[self.endpoint].pending.remove(&operation);
                 return Err(OperationError::PeerDown);
             }

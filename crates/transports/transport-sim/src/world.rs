@@ -30,11 +30,11 @@ pub(crate) type Id = usize;
 /// A handle of a simulated world. Clones refer to the same world.
 #[derive(Clone, Debug)]
 pub struct SimWorld {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<WorldState>>,
 }
 
 /// The state of a world.
-pub(crate) struct State {
+pub(crate) struct WorldState {
     pub settings: Settings,
     pub capabilities: Capabilities,
     pub identity: u64,
@@ -184,7 +184,7 @@ impl SimWorld {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         settings.assert_sound();
-        Self { state: Arc::new(Mutex::new(State::new(settings))) }
+        Self { state: Arc::new(Mutex::new(WorldState::new(settings))) }
     }
 
     /// The fabric as seen by programs of `user` on `node`.
@@ -275,12 +275,12 @@ impl SimWorld {
         self.lock().trace.entries()
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, WorldState> {
         self.state.lock()
     }
 }
 
-impl State {
+impl WorldState {
     fn new(settings: Settings) -> Self {
         static WORLDS: AtomicU64 = AtomicU64::new(0);
         let network = settings.network.clone();
@@ -499,7 +499,7 @@ impl State {
     }
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for WorldState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("World")
             .field("now", &self.now)

@@ -1,9 +1,9 @@
 //! Completions: buffers for receiving go to the provider, and its reports come back.
 
-use super::{Kept, Port, Report};
+use super::{InUse, Port, Report};
 use crate::abi::{self, CqEntry, CqError};
 use crate::error::Error;
-use crate::slots::Place;
+use crate::slots::SlotIndex;
 
 /// Completions that are read by one call.
 const BATCH: usize = 32;
@@ -11,7 +11,7 @@ const BATCH: usize = 32;
 impl Port {
     /// Posts a buffer for receiving. It takes one message: a long one of a hostile peer fills no
     /// more than that.
-    pub(super) fn post(&mut self, place: Place, buffer: usize) -> Result<(), Error> {
+    pub(super) fn post(&mut self, place: SlotIndex, buffer: usize) -> Result<(), Error> {
         let ep = self.objects.ep.as_ptr();
         // SAFETY: a live endpoint. Nobody but the provider uses the buffer until it gives it back.
         let code = unsafe {
@@ -105,7 +105,7 @@ impl Port {
     fn take(&mut self, entry: &CqEntry, sink: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
         let Some(place) = self.slots.place_of(entry.context) else { return Ok(()) };
         match self.slots.get(place) {
-            Some(Kept::Receive(buffer)) => {
+            Some(InUse::Receive(buffer)) => {
                 let buffer = *buffer;
                 // No longer than the buffer, or the provider tells an error.
                 let length = entry.length.min(self.buffers.bytes);
@@ -119,16 +119,16 @@ impl Port {
                 }
                 sink(Report::Message(&self.message[..length]));
             }
-            Some(Kept::Send { .. } | Kept::Access { .. }) => match self.slots.take(place) {
-                Some(Kept::Send { buffer, known, .. }) => {
+            Some(InUse::Send { .. } | InUse::Access { .. }) => match self.slots.take(place) {
+                Some(InUse::Send { buffer, known, .. }) => {
                     self.free_sends.push(buffer);
                     self.let_go(known);
                 }
-                Some(Kept::Access { token, known, .. }) => {
+                Some(InUse::Access { token, known, .. }) => {
                     self.let_go(known);
                     sink(Report::Done { token });
                 }
-                Some(Kept::Receive(_)) | None => {}
+                Some(InUse::Receive(_)) | None => {}
             },
             None => {}
         }
@@ -168,22 +168,22 @@ impl Port {
             return Ok(());
         };
         match self.slots.get(place) {
-            Some(Kept::Receive(buffer)) => {
+            Some(InUse::Receive(buffer)) => {
                 let buffer = *buffer;
                 self.post(place, buffer)?;
                 sink(Report::Unfit { error });
             }
-            Some(Kept::Send { .. } | Kept::Access { .. }) => match self.slots.take(place) {
-                Some(Kept::Send { buffer, to, known }) => {
+            Some(InUse::Send { .. } | InUse::Access { .. }) => match self.slots.take(place) {
+                Some(InUse::Send { buffer, to, known }) => {
                     self.free_sends.push(buffer);
                     self.let_go(known);
                     sink(Report::SendFailed { to, error });
                 }
-                Some(Kept::Access { token, known, .. }) => {
+                Some(InUse::Access { token, known, .. }) => {
                     self.let_go(known);
                     sink(Report::Failed { token, error });
                 }
-                Some(Kept::Receive(_)) | None => {}
+                Some(InUse::Receive(_)) | None => {}
             },
             None => {}
         }

@@ -1,8 +1,8 @@
 //! The answer to each request of PMI-1 and PMI-2.
 
 use super::{
-    Action, KEY_BYTES_MAX, NAME_BYTES_MAX, Server, State, VALUE_BYTES_MAX, WAITING_MAX, Waiting,
-    WaitingForValue,
+    Action, ClientState, KEY_BYTES_MAX, NAME_BYTES_MAX, Server, VALUE_BYTES_MAX, WAITING_MAX,
+    Waiting, WaitingForValue,
 };
 use crate::message::{Form, Message};
 
@@ -177,15 +177,15 @@ impl Server {
 
     fn join(&mut self, rank: u32) {
         if let Some(process) = self.process(rank)
-            && matches!(process.state, State::Silent)
+            && matches!(process.state, ClientState::Silent)
         {
-            process.state = State::Member;
+            process.state = ClientState::Member;
         }
     }
 
     fn finalize(&mut self, rank: u32) {
         if let Some(process) = self.process(rank) {
-            process.state = State::Finalized;
+            process.state = ClientState::Finalized;
         }
     }
 

@@ -14,7 +14,7 @@ use crate::arrival::{Arrival, is_for_group};
 use crate::inbox::Ready;
 use crate::message::{BYTES_MAX, CLASS_TAKEN, Message, MessageError};
 use crate::packet::{Delivery, HEAD_BYTES};
-use crate::ring::Place;
+use crate::ring::PacketSpan;
 use crate::segment::Seat;
 
 /// An event of the endpoint, kept until it is handled.
@@ -396,10 +396,10 @@ impl<E: Endpoint> Port<E> {
 /// not be inspected.
 fn take<'a, W: Window>(
     window: &'a W,
-    place: Place,
+    place: PacketSpan,
     packet: &'a mut [u8],
 ) -> Result<(&'a [u8], Delivery<'a, W>), MessageError> {
-    let Place { offset, length } = place;
+    let PacketSpan { offset, length } = place;
     let head_bytes = length.min(HEAD_BYTES);
     let gone = |_| MessageError::Gone;
     window.load(offset, &mut packet[..head_bytes]).map_err(gone)?;

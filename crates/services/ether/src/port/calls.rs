@@ -11,7 +11,7 @@ use weft_fabric::{
     Region, RemoteKey, Target,
 };
 
-use crate::ring::{Place, SLOT_BYTES};
+use crate::ring::{PacketSpan, SLOT_BYTES};
 
 /// A node, and the life of its port that a call is for.
 pub(crate) type For = (NodeId, Peer);
@@ -119,7 +119,7 @@ impl<R: Region> Calls<R> {
         endpoint: &mut E,
         of: For,
         key: RemoteKey,
-        place: Place,
+        place: PacketSpan,
         buffer: R,
     ) -> Fetch<R> {
         let number = self.number();

@@ -40,7 +40,7 @@ use crate::session::SessionFault;
 use dialing::Target;
 use directory::Directory;
 pub use directory::DirectoryNews;
-use standing::Standing;
+use standing::Participation;
 pub use table::{Expulsion, NotExpelled};
 
 /// How long a connection may take until both sides have accepted each other.
@@ -311,7 +311,7 @@ pub struct Machine {
     /// The addresses of the seeds that have names, or why none is known.
     names: BTreeMap<String, Result<Vec<SocketAddr>, String>>,
     directory: Directory,
-    standing: Standing,
+    standing: Participation,
     outputs: VecDeque<Output>,
     randomness: u64,
     now: Duration,
@@ -340,7 +340,7 @@ impl Machine {
             connection_next: 0,
             targets: Vec::new(),
             directory: Directory::default(),
-            standing: Standing::In,
+            standing: Participation::In,
             outputs: VecDeque::new(),
             randomness,
             now,

@@ -16,7 +16,7 @@ const OUT_FOR: Duration = Duration::from_secs(5);
 
 /// The part of this daemon in the fabric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
+pub(super) enum Participation {
     /// It takes part.
     In,
     /// It asks by this connection whether another daemon of its identity is at the address that
@@ -26,7 +26,7 @@ pub(super) enum Standing {
     Out { until: Duration },
 }
 
-impl Standing {
+impl Participation {
     pub(super) const fn is_in(self) -> bool {
         matches!(self, Self::In)
     }
@@ -50,13 +50,13 @@ impl Machine {
             Some(address) => {
                 let by = self.add(Role::Dialer, address.to_string());
                 self.outputs.push_back(Output::Dial { connection: by, address });
-                self.standing = Standing::Asks { by, until: self.now + ASKED_WITHIN };
+                self.standing = Participation::Asks { by, until: self.now + ASKED_WITHIN };
             }
         }
     }
 
     fn take_part(&mut self) {
-        self.standing = Standing::In;
+        self.standing = Participation::In;
         self.set_targets();
         if self.config.admission == Admission::First {
             let (own, about) = (self.config.own, self.config.about.clone());
@@ -70,9 +70,9 @@ impl Machine {
             return;
         }
         match self.standing {
-            Standing::In => {}
-            Standing::Out { .. } => self.enter(),
-            Standing::Asks { by, .. } => {
+            Participation::In => {}
+            Participation::Out { .. } => self.enter(),
+            Participation::Asks { by, .. } => {
                 let asked = self.connections.get(&by).and_then(|one| one.identity());
                 if asked == Some(&self.config.own) {
                     // It is there, and slow.
@@ -87,7 +87,7 @@ impl Machine {
     /// A connection ended. If it was to ask at the former address, nobody is there, unless the
     /// other end said so.
     pub(super) fn has_looked(&mut self, id: ConnectionId, fault: &Fault) {
-        if matches!(self.standing, Standing::Asks { by, .. } if by == id)
+        if matches!(self.standing, Participation::Asks { by, .. } if by == id)
             && *fault != Fault::Refused(Refusal::SameIdentity)
         {
             self.take_part();
@@ -97,10 +97,10 @@ impl Machine {
     /// Whether a daemon that proved its identity is told of this one.
     pub(super) fn may_greet(&mut self, id: ConnectionId, identity: Identity) -> bool {
         match self.standing {
-            Standing::In => true,
-            Standing::Out { .. } => false,
-            Standing::Asks { by, .. } if by != id => false,
-            Standing::Asks { .. } => {
+            Participation::In => true,
+            Participation::Out { .. } => false,
+            Participation::Asks { by, .. } if by != id => false,
+            Participation::Asks { .. } => {
                 // Another host has the former address by now.
                 if identity != self.config.own {
                     self.take_part();
@@ -124,7 +124,7 @@ impl Machine {
     pub(super) fn suspend(&mut self, refusal: &Refusal) {
         let milliseconds = self.random(2_000);
         let longer = Duration::from_millis(milliseconds);
-        self.standing = Standing::Out { until: self.now + OUT_FOR + longer };
+        self.standing = Participation::Out { until: self.now + OUT_FOR + longer };
         let all: Vec<_> = self.connections.keys().copied().collect();
         for id in all {
             self.end(id, &Fault::Refused(refusal.clone()));
@@ -134,9 +134,9 @@ impl Machine {
     /// The state of the own node in the table, for people.
     pub(super) fn own_state(&self) -> NodeState {
         match self.standing {
-            Standing::In => NodeState::Own,
-            Standing::Out { .. } => NodeState::Refused(Refusal::SameIdentity.to_string()),
-            Standing::Asks { by, .. } => {
+            Participation::In => NodeState::Own,
+            Participation::Out { .. } => NodeState::Refused(Refusal::SameIdentity.to_string()),
+            Participation::Asks { by, .. } => {
                 let place = self.place(by).unwrap_or_default();
                 NodeState::Joining(format!(
                     "the address of this host was {place}; asks there whether another daemon has \

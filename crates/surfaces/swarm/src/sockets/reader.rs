@@ -7,7 +7,7 @@ use super::connection::{Connection, Ready, pattern};
 use super::tcp::Received;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ReaderStep {
     Choose,
     /// The program waits until it can go on without its lane.
     LeaveBehind,
@@ -33,7 +33,7 @@ enum Attempt {
 
 pub struct Reader {
     host: usize,
-    state: State,
+    state: ReaderStep,
     target: Vec<u8>,
     peek: bool,
     wakes: u32,
@@ -42,7 +42,7 @@ pub struct Reader {
     /// The wakeups that were stale when the thread armed.
     stale: StaleWakeups,
     /// The kernel had told of the peer's end when the thread last looked, in a wait of
-    /// [`State::LeaveBehind`].
+    /// [`ReaderStep::LeaveBehind`].
     has_ended: bool,
     has_waited: bool,
 }
@@ -61,7 +61,7 @@ impl Reader {
         let stale = StaleWakeups::default();
         Self {
             host,
-            state: State::Choose,
+            state: ReaderStep::Choose,
             target: Vec::new(),
             peek: false,
             wakes: 0,
@@ -74,9 +74,9 @@ impl Reader {
 
     pub fn ready<E: Endpoint>(&self, connection: &Connection<E>) -> Ready {
         match self.state {
-            State::Over => Ready::Over,
+            ReaderStep::Over => Ready::Over,
             // Across a network the record of a peer wakes, too, that goes back to TCP.
-            State::Asleep
+            ReaderStep::Asleep
                 if !connection.is_woken(
                     self.host,
                     WaitFor::Data,
@@ -95,8 +95,9 @@ impl Reader {
             return;
         }
         match self.state {
-            State::Choose if connection.plan.reads_slowly[self.host] && !connection.chance(24) => {}
-            State::Choose => {
+            ReaderStep::Choose
+                if connection.plan.reads_slowly[self.host] && !connection.chance(24) => {}
+            ReaderStep::Choose => {
                 self.leave(connection);
                 if connection.plan.leaves_behind[self.host]
                     && !self.has_waited
@@ -104,33 +105,33 @@ impl Reader {
                     && host.send.try_borrow().is_ok_and(|send| send.is_back_for_good())
                 {
                     self.has_waited = true;
-                    self.state = State::LeaveBehind;
+                    self.state = ReaderStep::LeaveBehind;
                     return;
                 }
                 connection.maybe_give_back(self.host);
                 self.target = vec![0; connection.size().max(1)];
                 self.peek = connection.chance(8);
-                self.state = State::Try;
+                self.state = ReaderStep::Try;
             }
-            State::LeaveBehind => {
+            ReaderStep::LeaveBehind => {
                 if connection.leave_behind(self.host, &mut self.has_ended) {
-                    self.state = State::Choose;
+                    self.state = ReaderStep::Choose;
                 }
             }
-            State::Try => self.attempt(connection),
-            State::Ring => {
+            ReaderStep::Try => self.attempt(connection),
+            ReaderStep::Ring => {
                 if connection.ring_for_room(self.host) {
-                    self.state = State::Choose;
+                    self.state = ReaderStep::Choose;
                 }
             }
-            State::Arm => self.arm(connection),
-            State::Look => self.look(connection),
-            State::Asleep => {
+            ReaderStep::Arm => self.arm(connection),
+            ReaderStep::Look => self.look(connection),
+            ReaderStep::Asleep => {
                 connection.set_peer(self.host, WaitFor::Data, false);
                 self.wake(connection);
             }
-            State::Waking => self.wake(connection),
-            State::Over => {}
+            ReaderStep::Waking => self.wake(connection),
+            ReaderStep::Over => {}
         }
     }
 
@@ -173,19 +174,19 @@ impl Reader {
             return;
         }
         self.state = match attempt {
-            None | Some(Attempt::Again) => State::Try,
+            None | Some(Attempt::Again) => ReaderStep::Try,
             Some(Attempt::Moved(bytes, ring)) => {
                 self.check(connection, bytes);
-                if ring { State::Ring } else { State::Choose }
+                if ring { ReaderStep::Ring } else { ReaderStep::Choose }
             }
-            Some(Attempt::WouldBlock) => State::Arm,
+            Some(Attempt::WouldBlock) => ReaderStep::Arm,
             Some(Attempt::End) => {
                 connection.check_end(self.host);
-                State::Over
+                ReaderStep::Over
             }
             Some(Attempt::Reset) => {
                 connection.check_reset(self.host, true);
-                State::Over
+                ReaderStep::Over
             }
         };
     }
@@ -341,7 +342,7 @@ impl Reader {
                 .receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Data));
         }
         drop(receive);
-        self.state = State::Look;
+        self.state = ReaderStep::Look;
     }
 
     fn look<E: Endpoint>(&mut self, connection: &Connection<E>) {
@@ -366,12 +367,12 @@ impl Reader {
                 return self.wake(connection);
             }
         }
-        self.state = State::Asleep;
+        self.state = ReaderStep::Asleep;
     }
 
     fn wake<E: Endpoint>(&mut self, connection: &Connection<E>) {
         let host = &connection.hosts[self.host];
-        self.state = State::Waking;
+        self.state = ReaderStep::Waking;
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         host.common.end_sleep(WaitFor::Data);
         if host.has_lane() {
@@ -381,6 +382,6 @@ impl Reader {
         }
         self.wakes += 1;
         assert!(self.wakes < WAKES_MAX, "a reader spins: {}", connection.describe());
-        self.state = State::Try;
+        self.state = ReaderStep::Try;
     }
 }

@@ -6,7 +6,7 @@ use weft_socket::{Drained, Leave, Peer, Phase, ReceiveSide, SendSide, StaleWakeu
 use super::connection::{Connection, Ready, pattern};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum WriterStep {
     Choose,
     Try,
     Arm,
@@ -32,7 +32,7 @@ enum Attempt {
 #[derive(Debug)]
 pub struct Writer {
     host: usize,
-    state: State,
+    state: WriterStep,
     total: u64,
     /// Number of bytes of the current call that are left.
     rest: usize,
@@ -42,21 +42,27 @@ pub struct Writer {
 
 impl Writer {
     pub fn new(host: usize, total: u64) -> Self {
-        Self { host, state: State::Choose, total, rest: 0, stale: StaleWakeups::default() }
+        Self { host, state: WriterStep::Choose, total, rest: 0, stale: StaleWakeups::default() }
     }
 
     pub fn ready<E: Endpoint>(&self, connection: &Connection<E>) -> Ready {
         match self.state {
-            State::Over => Ready::Over,
-            State::Nap => Ready::Soon,
-            State::Choose if self.must_listen_first(connection) => Ready::No,
+            WriterStep::Over => Ready::Over,
+            WriterStep::Nap => Ready::Soon,
+            WriterStep::Choose if self.must_listen_first(connection) => Ready::No,
             // The driver's writer sleeps in slices. Another thread may have taken the direction
             // back to TCP, or taken the wakeup that said that no more wakeups will come.
-            State::Asleep if connection.is_back(self.host) || connection.is_left(self.host) => {
+            WriterStep::Asleep
+                if connection.is_back(self.host) || connection.is_left(self.host) =>
+            {
                 Ready::Now
             }
-            State::Asleep if !connection.is_woken(self.host, WaitFor::Room, false) => Ready::No,
-            State::AsleepOnTcp if !connection.pipes[self.host].borrow().is_writable() => Ready::No,
+            WriterStep::Asleep if !connection.is_woken(self.host, WaitFor::Room, false) => {
+                Ready::No
+            }
+            WriterStep::AsleepOnTcp if !connection.pipes[self.host].borrow().is_writable() => {
+                Ready::No
+            }
             _ => Ready::Now,
         }
     }
@@ -67,22 +73,22 @@ impl Writer {
             return;
         }
         match self.state {
-            State::Choose => {
+            WriterStep::Choose => {
                 let left = self.total - host.accepted.get();
                 self.rest = connection.size().min(usize::try_from(left).expect("it fits"));
-                self.state = if left == 0 { State::Shut } else { State::Try };
+                self.state = if left == 0 { WriterStep::Shut } else { WriterStep::Try };
             }
-            State::Try => self.attempt(connection),
-            State::Arm => self.arm(connection),
-            State::Look => self.look(connection),
-            State::Asleep | State::Nap => {
+            WriterStep::Try => self.attempt(connection),
+            WriterStep::Arm => self.arm(connection),
+            WriterStep::Look => self.look(connection),
+            WriterStep::Asleep | WriterStep::Nap => {
                 connection.set_peer(self.host, WaitFor::Room, true);
                 self.wake(connection);
             }
-            State::Waking => self.wake(connection),
-            State::AsleepOnTcp => self.state = State::Try,
-            State::Shut => self.shut(connection),
-            State::Over => {}
+            WriterStep::Waking => self.wake(connection),
+            WriterStep::AsleepOnTcp => self.state = WriterStep::Try,
+            WriterStep::Shut => self.shut(connection),
+            WriterStep::Over => {}
         }
     }
 
@@ -94,8 +100,8 @@ impl Writer {
         connection.plan.answers == Some(self.host) && !heard_all && !other.is_gone() && !was_reset
     }
 
-    fn next(&self) -> State {
-        if self.rest == 0 { State::Choose } else { State::Try }
+    fn next(&self) -> WriterStep {
+        if self.rest == 0 { WriterStep::Choose } else { WriterStep::Try }
     }
 
     fn attempt<E: Endpoint>(&mut self, connection: &Connection<E>) {
@@ -108,18 +114,18 @@ impl Writer {
             return;
         }
         self.state = match attempt {
-            None => State::Try,
-            Some(Attempt::Again) => State::Try,
+            None => WriterStep::Try,
+            Some(Attempt::Again) => WriterStep::Try,
             Some(Attempt::Moved(bytes)) => {
                 host.accepted.set(start + bytes as u64);
                 self.rest -= bytes;
                 connection.moved();
                 self.next()
             }
-            Some(Attempt::WouldBlock) => State::Arm,
+            Some(Attempt::WouldBlock) => WriterStep::Arm,
             Some(Attempt::Broken) => {
                 connection.check_reset(self.host, false);
-                State::Over
+                WriterStep::Over
             }
         };
     }
@@ -218,20 +224,20 @@ impl Writer {
         let host = &connection.hosts[self.host];
         let Ok(send) = host.send.try_borrow_mut() else { return };
         if !send.on_lane() {
-            self.state = State::AsleepOnTcp;
+            self.state = WriterStep::AsleepOnTcp;
             return;
         }
         drop(send);
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         if !host.has_lane() {
-            self.state = State::Try;
+            self.state = WriterStep::Try;
             return;
         }
         host.common.begin_sleep(WaitFor::Room);
         connection.forget_ring(self.host, WaitFor::Room);
         self.stale =
             connection.receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Room));
-        self.state = State::Look;
+        self.state = WriterStep::Look;
     }
 
     fn look<E: Endpoint>(&mut self, connection: &Connection<E>) {
@@ -260,13 +266,13 @@ impl Writer {
         self.state = connection.receive(self.host, &mut receive, |receiving| {
             receiving.origin();
             if receiving.state.has_data(&lane) && connection.plan.network.is_none() {
-                State::Nap
+                WriterStep::Nap
             } else {
                 match receiving.drain(stale, false, false) {
-                    Drained::All => State::Asleep,
-                    Drained::NotYet if connection.plan.network.is_none() => State::Nap,
-                    Drained::NotYet => State::Asleep,
-                    Drained::Broken => State::Try,
+                    Drained::All => WriterStep::Asleep,
+                    Drained::NotYet if connection.plan.network.is_none() => WriterStep::Nap,
+                    Drained::NotYet => WriterStep::Asleep,
+                    Drained::Broken => WriterStep::Try,
                 }
             }
         });
@@ -274,7 +280,7 @@ impl Writer {
 
     fn wake<E: Endpoint>(&mut self, connection: &Connection<E>) {
         let host = &connection.hosts[self.host];
-        self.state = State::Waking;
+        self.state = WriterStep::Waking;
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         host.common.end_sleep(WaitFor::Room);
         if host.has_lane() {
@@ -282,7 +288,7 @@ impl Writer {
                 receiving.stop_waiting(WaitFor::Room, false);
             });
         }
-        self.state = State::Try;
+        self.state = WriterStep::Try;
     }
 
     /// Ends the direction, after everything was written.
@@ -308,6 +314,6 @@ impl Writer {
             connection.pipes[self.host].borrow_mut().finish(arrives);
         }
         connection.moved();
-        self.state = State::Over;
+        self.state = WriterStep::Over;
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weft_ether::pace;
-use weft_ether::{Counters, MacAddress, Pace, Place, SharedSwitch, Switch};
+use weft_ether::{Counters, Location, MacAddress, Pace, SharedSwitch, Switch};
 use weft_fabric::NodeId;
 use weft_netdev::rate::RateLimit;
 
@@ -84,8 +84,8 @@ impl Device {
     /// The status of the device, without the counters of its queues.
     pub fn status(&self, now: Duration) -> DeviceStatus {
         let place = |place| match place {
-            Place::Here => self.node.0,
-            Place::Node(node) => node.0,
+            Location::Here => self.node.0,
+            Location::Node(node) => node.0,
         };
         let switch = self.switch.lock();
         let addresses = switch.forwarding().list(now).into_iter();

@@ -26,7 +26,7 @@ use super::{
     Counter, Event, Holder, Manifest, NodeEvent, Outbox, Outgoing, Peer, Placement, ProcessId,
     Question, Report, Request, Service,
 };
-use crate::evidence::{Kept, Shown};
+use crate::evidence::{LeasedFile, Shown};
 use crate::kernel;
 use crate::lab::LabCuts;
 use crate::status::{ConnectionStatus, ListenerStatus};
@@ -35,7 +35,7 @@ mod between_hosts;
 
 /// The service.
 pub struct Connections {
-    matchmaker: Matchmaker<ProcessId, Arc<Kept>>,
+    matchmaker: Matchmaker<ProcessId, Arc<LeasedFile>>,
     /// Programs that have asked and are not gone.
     peers: HashMap<ProcessId, Peer>,
     /// The sockets of waiting offers.
@@ -68,7 +68,7 @@ struct OfferedEnd {
     tuple: Tuple,
     socket: Socket,
     /// The memory of a lane, offered by an accepting end.
-    lane: Option<Arc<Kept>>,
+    lane: Option<Arc<LeasedFile>>,
 }
 
 impl Connections {
@@ -448,7 +448,7 @@ impl Service for Connections {
             .map(|(pid, address)| ListenerStatus { pid, address })
             .collect();
         listeners.sort_by(|one, other| one.address.cmp(&other.address));
-        let pair = |pair: &Pair<ProcessId, Arc<Kept>>| {
+        let pair = |pair: &Pair<ProcessId, Arc<LeasedFile>>| {
             let status = ConnectionStatus {
                 server: pair.tuple.local.to_string(),
                 client: pair.tuple.remote.to_string(),
@@ -486,7 +486,7 @@ impl Service for Connections {
 }
 
 /// Adds the byte counts of a lane, which are read by a system call.
-fn counted((mut connection, memory): (ConnectionStatus, Arc<Kept>)) -> ConnectionStatus {
+fn counted((mut connection, memory): (ConnectionStatus, Arc<LeasedFile>)) -> ConnectionStatus {
     // The accepting end made the lane, so it is end 0 and sends in direction 0.
     [connection.bytes_from_server, connection.bytes_from_client] =
         ShmLane::stream_bytes(memory.as_fd()).unwrap_or_default();
@@ -538,7 +538,7 @@ const fn is_traced(tuple: Tuple) -> bool {
 }
 
 /// Memory that may be a lane; the end that opens it checks the layout.
-fn lane(shown: Shown) -> Result<Kept, String> {
+fn lane(shown: Shown) -> Result<LeasedFile, String> {
     match shown {
         Shown::Memory { length, .. } if length > LaneLayout::BYTES_MAX => {
             Err(format!("a lane of {length} bytes is larger than {} bytes", LaneLayout::BYTES_MAX))

@@ -19,7 +19,7 @@ const SPARE_BYTES_MAX: usize = 64 << 20;
 
 /// Memory that an operation holds until the card is done with it.
 #[derive(Debug)]
-pub(super) enum Kept {
+pub(super) enum HeldMemory {
     /// A region of the program, which nobody may close meanwhile.
     Region(#[allow(dead_code, reason = "holding it is its use")] OfiRegion),
     /// A small piece.
@@ -46,9 +46,9 @@ impl Bounce {
         &mut self,
         nic: &mut N,
         length: usize,
-    ) -> Result<(Kept, Registration, usize), Error> {
+    ) -> Result<(HeldMemory, Registration, usize), Error> {
         if length == 0 {
-            return Ok((Kept::Nothing, Registration(u64::MAX), 0));
+            return Ok((HeldMemory::Nothing, Registration(u64::MAX), 0));
         }
         if length <= SMALL_BYTES {
             let registration = match &self.memory {
@@ -61,7 +61,7 @@ impl Bounce {
                 }
             };
             if let Some(piece) = self.free.pop() {
-                return Ok((Kept::Small(piece), registration, piece * SMALL_BYTES));
+                return Ok((HeldMemory::Small(piece), registration, piece * SMALL_BYTES));
             }
         }
         let bytes = length.next_power_of_two();
@@ -71,18 +71,18 @@ impl Bounce {
             Some(spare) => spare,
             None => registered(nic, bytes)?,
         };
-        Ok((Kept::Own(memory, registration), registration, 0))
+        Ok((HeldMemory::Own(memory, registration), registration, 0))
     }
 
     /// Copies bytes into memory that was taken for them.
-    pub fn write(&self, kept: &Kept, bytes: &[u8]) {
+    pub fn write(&self, kept: &HeldMemory, bytes: &[u8]) {
         if let Some((memory, start)) = self.place(kept) {
             memory.segment().write(start, bytes, CopyMode::Plain);
         }
     }
 
     /// The first `length` bytes of memory that was taken for them.
-    pub fn read(&self, kept: &Kept, length: usize) -> Vec<u8> {
+    pub fn read(&self, kept: &HeldMemory, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         if let Some((memory, start)) = self.place(kept) {
             memory.segment().read(start, &mut bytes);
@@ -90,21 +90,21 @@ impl Bounce {
         bytes
     }
 
-    fn place<'a>(&'a self, kept: &'a Kept) -> Option<(&'a Memory, usize)> {
+    fn place<'a>(&'a self, kept: &'a HeldMemory) -> Option<(&'a Memory, usize)> {
         match kept {
-            Kept::Small(piece) => {
+            HeldMemory::Small(piece) => {
                 self.memory.as_ref().map(|(memory, _)| (memory, piece * SMALL_BYTES))
             }
-            Kept::Own(memory, _) => Some((memory, 0)),
-            Kept::Region(_) | Kept::Nothing => None,
+            HeldMemory::Own(memory, _) => Some((memory, 0)),
+            HeldMemory::Region(_) | HeldMemory::Nothing => None,
         }
     }
 
     /// Gives memory back that the card is done with.
-    pub fn give_back<N: Nic>(&mut self, nic: &mut N, kept: Kept) {
+    pub fn give_back<N: Nic>(&mut self, nic: &mut N, kept: HeldMemory) {
         match kept {
-            Kept::Small(piece) => self.free.push(piece),
-            Kept::Own(memory, registration) => {
+            HeldMemory::Small(piece) => self.free.push(piece),
+            HeldMemory::Own(memory, registration) => {
                 let spare = self.spare.iter().map(|(memory, _)| memory.segment().length());
                 if spare.sum::<usize>() + memory.segment().length() <= SPARE_BYTES_MAX {
                     self.spare.push((memory, registration));
@@ -112,7 +112,7 @@ impl Bounce {
                     nic.deregister(registration, true);
                 }
             }
-            Kept::Region(_) | Kept::Nothing => {}
+            HeldMemory::Region(_) | HeldMemory::Nothing => {}
         }
     }
 }

@@ -14,7 +14,7 @@ use weft_libfabric::{Error, Rights};
 use weft_memory::Memory;
 
 use super::Engine;
-use super::rights::{Grant, Ground, Registered, State};
+use super::rights::{Grant, Ground, Registered, Validity};
 use crate::nic::Nic;
 use crate::packet::{Answer, Range};
 
@@ -50,14 +50,14 @@ impl<N: Nic> Engine<N> {
                 registered: Registered::Later,
                 holders: BTreeSet::new(),
                 is_settled: true,
-                state: State::Valid,
+                state: Validity::Valid,
             },
         );
     }
 
     /// Whether a key is one of this endpoint, granted or offered, and in force.
     pub(crate) fn has_key(&self, key: RemoteKey) -> bool {
-        self.grants.get(&key).is_some_and(|grant| grant.state == State::Valid)
+        self.grants.get(&key).is_some_and(|grant| grant.state == Validity::Valid)
     }
 
     /// Registers the range of a key, unless it is.

@@ -12,7 +12,7 @@ use weft_fabric::{
 };
 use weft_libfabric::{Error, Registration};
 
-use super::bounce::Kept;
+use super::bounce::HeldMemory;
 use super::bulk::Piece;
 use super::pair::{Fence, Held, Known, Out};
 use super::wanted::{Into, Wanted};
@@ -79,7 +79,7 @@ pub(super) struct Operation {
     /// The card has got a piece.
     pub(super) touched: bool,
     pub(super) error: Option<OperationError>,
-    kept: Vec<Kept>,
+    kept: Vec<HeldMemory>,
     /// Messages and notifications that had left before its request.
     sent_after: u64,
 }
@@ -251,7 +251,7 @@ impl<N: Nic> Engine<N> {
                         Source::Region(range) => {
                             let region = range.region.clone();
                             let registration = region.registration();
-                            (Kept::Region(region), registration, place(range.offset))
+                            (HeldMemory::Region(region), registration, place(range.offset))
                         }
                         Source::Bytes(bytes) => {
                             let taken = self.bounce.take(&mut self.nic, length)?;
@@ -270,7 +270,7 @@ impl<N: Nic> Engine<N> {
                     let (kept, registration, start) = match into {
                         Into::Region(region, offset, _) => {
                             let registration = region.registration();
-                            (Kept::Region(region), registration, place(offset))
+                            (HeldMemory::Region(region), registration, place(offset))
                         }
                         Into::Window(_) => self.bounce.take(&mut self.nic, length)?,
                     };
@@ -563,7 +563,7 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    fn give_back(&mut self, kept: Vec<Kept>) {
+    fn give_back(&mut self, kept: Vec<HeldMemory>) {
         for kept in kept {
             self.bounce.give_back(&mut self.nic, kept);
         }

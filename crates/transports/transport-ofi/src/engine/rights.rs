@@ -44,7 +44,7 @@ pub(super) struct Grant {
     pub holders: BTreeSet<u32>,
     /// Each former holder has said that nothing of its own is under way.
     pub is_settled: bool,
-    pub state: State,
+    pub state: Validity,
 }
 
 /// The memory of a key.
@@ -77,7 +77,7 @@ pub(super) enum Registered {
 
 /// Whether a key is in force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum Validity {
     Valid,
     /// It was revoked by a call with this context, unless the program gave that up. Holders have
     /// until this time to end what is under way.
@@ -150,7 +150,7 @@ impl<N: Nic> Engine<N> {
             }
         };
         let maximum = self.capabilities.keys_max;
-        if self.grants.values().filter(|grant| grant.state == State::Valid).count() >= maximum {
+        if self.grants.values().filter(|grant| grant.state == Validity::Valid).count() >= maximum {
             return Err(GrantError::Exhausted { maximum });
         }
         // It is checked to lie in memory.
@@ -179,7 +179,7 @@ impl<N: Nic> Engine<N> {
             registered,
             holders: BTreeSet::new(),
             is_settled: true,
-            state: State::Valid,
+            state: Validity::Valid,
         };
         self.grants.insert(key, grant);
         Ok(key)
@@ -328,9 +328,9 @@ impl<N: Nic> Engine<N> {
     /// Revokes a key.
     pub(crate) fn revoke(&mut self, key: RemoteKey, context: u64) -> Result<Issued, GrantError> {
         let until = self.now() + RELEASE_WITHIN;
-        let grant = self.grants.get_mut(&key).filter(|grant| grant.state == State::Valid);
+        let grant = self.grants.get_mut(&key).filter(|grant| grant.state == Validity::Valid);
         let grant = grant.ok_or(GrantError::UnknownKey)?;
-        grant.state = State::Void(Some(context), until);
+        grant.state = Validity::Void(Some(context), until);
         let holders: Vec<u32> = grant.holders.iter().copied().collect();
         if holders.is_empty() {
             self.end_grant(key);
@@ -349,7 +349,7 @@ impl<N: Nic> Engine<N> {
     /// A peer has nothing under way by a void key.
     pub(super) fn key_is_released(&mut self, handle: u32, key: RemoteKey) {
         let grant = self.grants.get_mut(&key);
-        let Some(grant) = grant.filter(|grant| grant.state != State::Valid) else { return };
+        let Some(grant) = grant.filter(|grant| grant.state != Validity::Valid) else { return };
         if grant.holders.remove(&handle) && grant.holders.is_empty() {
             self.end_revocation(key, Ok(Revoked::Published.value()));
         }
@@ -362,7 +362,7 @@ impl<N: Nic> Engine<N> {
         for (key, grant) in &mut self.grants {
             let held = grant.holders.remove(&handle);
             grant.is_settled &= !held || has_left;
-            if held && grant.state != State::Valid && grant.holders.is_empty() {
+            if held && grant.state != Validity::Valid && grant.holders.is_empty() {
                 over.push(*key);
             }
         }
@@ -373,7 +373,7 @@ impl<N: Nic> Engine<N> {
 
     /// Ends revocations whose holders took too long.
     pub(super) fn look_at_revocations(&mut self, now: Duration) {
-        let late = |grant: &Grant| matches!(grant.state, State::Void(_, until) if now >= until);
+        let late = |grant: &Grant| matches!(grant.state, Validity::Void(_, until) if now >= until);
         let late: Vec<_> = (self.grants.iter().filter(|(_, grant)| late(grant)))
             .map(|(key, grant)| (*key, grant.holders.first().copied()))
             .collect();
@@ -386,7 +386,8 @@ impl<N: Nic> Engine<N> {
     }
 
     fn end_revocation(&mut self, key: RemoteKey, result: Result<u64, OperationError>) {
-        let Some(State::Void(context, _)) = self.grants.get(&key).map(|grant| grant.state) else {
+        let Some(Validity::Void(context, _)) = self.grants.get(&key).map(|grant| grant.state)
+        else {
             return;
         };
         self.end_grant(key);
@@ -398,7 +399,7 @@ impl<N: Nic> Engine<N> {
     /// The program does not wait for the call with this context any more.
     pub(crate) fn give_up(&mut self, context: u64) {
         for grant in self.grants.values_mut() {
-            if let State::Void(of, _) = &mut grant.state
+            if let Validity::Void(of, _) = &mut grant.state
                 && *of == Some(context)
             {
                 *of = None;
@@ -423,7 +424,7 @@ impl<N: Nic> Engine<N> {
     /// Whether a call with this context has not ended.
     pub(crate) fn awaits(&self, context: u64) -> bool {
         let revokes =
-            |grant: &Grant| matches!(grant.state, State::Void(of, _) if of == Some(context));
+            |grant: &Grant| matches!(grant.state, Validity::Void(of, _) if of == Some(context));
         let resolves =
             |known: &Known| matches!(known, Known::Asked { calls, .. } if calls.contains(&context));
         self.grants.values().any(revokes)
@@ -445,7 +446,7 @@ impl<N: Nic> Engine<N> {
 impl Grant {
     /// Whether the pair with this handle may use the key.
     pub fn is_for(&self, handle: u32) -> bool {
-        self.state == State::Valid && self.audience.is_none_or(|only| only == handle)
+        self.state == Validity::Valid && self.audience.is_none_or(|only| only == handle)
     }
 }
 

@@ -27,7 +27,7 @@ use weft_socket::ways::Way;
 use weft_wire::between_hosts::{ADDRESS_BYTES, BetweenHosts};
 use weft_wire::control::Control;
 
-use super::{Connections, Kept};
+use super::{Connections, LeasedFile};
 use crate::networks::{self, Origin};
 use crate::service::paths::SharedPaths;
 use crate::service::ways::SharedWays;
@@ -215,7 +215,7 @@ impl Connections {
         &mut self,
         connected: Offerer<ProcessId>,
         accepted: Offerer<ProcessId>,
-        memory: &Kept,
+        memory: &LeasedFile,
         out: &mut Outbox,
     ) {
         for end in [connected, accepted] {
