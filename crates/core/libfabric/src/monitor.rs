@@ -1,6 +1,6 @@
 //! Keeps libfabric from caching registrations.
 //!
-//! Providers of cards cache them, `verbs` among them, and that breaks three promises. A
+//! Providers of NICs cache them, `verbs` among them, and that breaks three promises. A
 //! registration lasts behind its end. Peers may read and write it, whatever rights were given. And
 //! while the cache watches memory, the first bytes of `munmap` and its like are overwritten when
 //! the first domain of the process is opened and when the last one is closed: a thread that is

@@ -154,7 +154,7 @@ impl Drop for Port {
             }
         }
         if self.offer.binds_to_endpoint() {
-            // Such an endpoint is closed behind its registrations, but a card may use their memory
+            // Such an endpoint is closed behind its registrations, but a NIC may use their memory
             // until then.
             self.registered.values().for_each(Registered::close);
             let used = self.slots.all().filter_map(|kept| match kept {
@@ -463,7 +463,7 @@ impl Port {
 
     /// Writes `length` bytes of registered memory, from `offset` in its range on, to a peer.
     /// [`Report::Done`] follows when they are visible there. `verbs;ofi_rxm` cannot say that: there
-    /// it follows when the remote card has them, and a message that is sent behind it arrives when
+    /// it follows when the remote NIC has them, and a message that is sent behind it arrives when
     /// they are visible.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use crate::port::Spot;
 /// access. libfabric 1.17's software (`net`, `tcp;ofi_rxm`) does not: a length of nearly 2^64 bytes
 /// passes its check and reaches what lies behind the range, and `shm` looks at nothing. rxm, also
 /// that over `verbs`, lets a peer read what it may only write. What keeps strangers out of software
-/// is that keys are random, as long as nobody listens on the way; a card chooses its keys itself.
+/// is that keys are random, as long as nobody listens on the way; a NIC chooses its keys itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
     /// Peers may read.
@@ -156,7 +156,7 @@ impl Mr {
 #[derive(Debug)]
 pub struct Registered {
     range: Range,
-    /// The provider knows addresses, and a card has the pages: memory that moves leaves it behind.
+    /// The provider knows addresses, and a NIC has the pages: memory that moves leaves it behind.
     stay: Rc<Stay>,
     /// For peers. `None` where they have no rights.
     for_peers: Option<Mr>,

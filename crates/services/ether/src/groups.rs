@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::forwarding::Location;
 use crate::mac::MacAddress;
-use crate::membership::{Report, Reports};
+use crate::snooping::{Report, Reports};
 
 /// How often hosts are queried (RFC 3376 section 8.2).
 pub const QUERY_EVERY: Duration = Duration::from_secs(125);

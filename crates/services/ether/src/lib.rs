@@ -4,7 +4,7 @@
 //! - [`frame`]: the headers of a frame, parsed and checked.
 //! - [`offload`]: the header in front of each frame, with which a super-packet crosses whole.
 //! - [`forwarding`]: the forwarding table: learning, ageing, moves, forgeries.
-//! - [`membership`]: reports and queries of IP multicast groups (IGMP, MLD), read from frames.
+//! - [`snooping`]: reports and queries of IP multicast groups (IGMP, MLD), read from frames.
 //! - [`groups`]: which nodes want which group.
 //! - [`switch`]: where a frame goes.
 //! - [`query`]: the membership queries that a switch sends to its hosts.
@@ -37,7 +37,6 @@ pub mod groups;
 pub mod hostile;
 mod inbox;
 pub mod mac;
-pub mod membership;
 pub mod message;
 pub mod offload;
 pub mod pace;
@@ -47,6 +46,7 @@ pub mod query;
 pub mod reach;
 pub mod ring;
 pub mod segment;
+pub mod snooping;
 pub mod switch;
 pub mod throttle;
 pub mod way;

@@ -70,7 +70,7 @@ mod tests {
     use weft_fabric::NodeId;
 
     use crate::frame::Frame;
-    use crate::membership::{Report, Reports, heard};
+    use crate::snooping::{Report, Reports, heard};
 
     #[test]
     fn both_queries_are_parsed_as_queries() {

@@ -14,8 +14,8 @@ use weft_fabric::NodeId;
 use crate::forwarding::{Forwarding, Location, SourceError};
 use crate::frame::Frame;
 use crate::groups::{Audience, Groups};
-use crate::membership::heard;
 use crate::segment::fabric_group;
+use crate::snooping::heard;
 
 /// Where a frame from this node's device goes.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -24,7 +24,7 @@ const NOT_OVER_SHM: [&str; 6] = [
     "no_messages_are_taken_for_a_port_that_has_ended",
     "long_messages_leave_no_port_deaf",
 ];
-/// Cases that are not for `verbs;ofi_rxm`: its card chooses the keys and takes 8 MB at once, and
+/// Cases that are not for `verbs;ofi_rxm`: its NIC chooses the keys and takes 8 MB at once, and
 /// libfabric's rxm crashes when a message in segments finds a buffer that is too short.
 const NOT_OVER_VERBS: [&str; 4] = [
     "keys_are_not_guessed",

@@ -228,7 +228,7 @@ fn empty_hosts(rules: &str) -> Rc<[Host; 2]> {
     hosts
 }
 
-/// The cards of a host.
+/// The NICs of a host.
 fn cards_of(host: &Host) -> CardsInside {
     let (source, _) = host.address.split_once(':').expect("it has a port");
     let network = host.network.as_ref().expect("its own");
@@ -349,7 +349,7 @@ struct CardsInside {
     ports: Ports,
 }
 
-/// A card whose calls are made in a network namespace, so that its sockets are of that one.
+/// A NIC whose calls are made in a network namespace, so that its sockets are of that one.
 struct Inside {
     network: Namespace,
     nic: PortNic,

@@ -34,7 +34,7 @@ pub struct OfiEndpoint<N: Nic + 'static> {
     pub(crate) capabilities: Capabilities,
     pub(crate) adaptive_wait: AdaptiveWait,
     pub(crate) events: Vec<crate::engine::Queued>,
-    /// Reports of the card that polls have handled.
+    /// Reports of the NIC that polls have handled.
     pub(crate) taken: u64,
 }
 
@@ -47,13 +47,13 @@ impl<N: Nic> OfiEndpoint<N> {
         move || shared.upgrade().is_some_and(|shared| shared.lock().engine.is_busy())
     }
 
-    /// Has each poll look up to so many times at the card while that has nothing to report. A
+    /// Has each poll look up to so many times at the NIC while that has nothing to report. A
     /// program that waits hears so earlier: another look costs less than another poll.
     pub fn look_often(&mut self, looks: u32) {
         self.shared.lock().engine.look_often(looks);
     }
 
-    /// Reports of the card that were handled up to the last poll. More of them than before say that
+    /// Reports of the NIC that were handled up to the last poll. More of them than before say that
     /// peers are at work here, also where that makes no event.
     #[must_use]
     pub const fn reports(&self) -> u64 {

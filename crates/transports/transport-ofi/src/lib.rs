@@ -3,7 +3,7 @@
 //! An endpoint is a state machine without input and output (`engine`), which drives a network card
 //! ([`nic`]): a port of one of libfabric's providers, or a seeded network in memory (`seeded`,
 //! for tests). The broker (`weft-broker`) introduces endpoints to each other. The same rules hold
-//! over every card: they are in the state machine alone.
+//! over every NIC: they are in the state machine alone.
 //!
 //! May depend on the fabric's interface, `weft-broker`, `weft-libfabric`, `weft-memory` and layer
 //! 0.

@@ -60,7 +60,7 @@ pub trait Nic: Send {
     /// Lets time pass where there is no descriptor: at most `time`.
     fn pass(&mut self, time: Duration);
 
-    /// Has `work` called now and then, without the program, until it says that it is over. A card
+    /// Has `work` called now and then, without the program, until it says that it is over. A NIC
     /// without a descriptor does so for each of its endpoints.
     fn linger(&mut self, thread_holds: ThreadHolds, work: Work);
 }

@@ -1,10 +1,10 @@
-//! A network in memory with virtual time: cards for tests.
+//! A network in memory with virtual time: NICs for tests.
 //!
-//! Messages between two cards arrive in order; writes and reads take their own time, so that they
-//! overtake messages and each other. Now and then a card has no room. A message that finds no
+//! Messages between two NICs arrive in order; writes and reads take their own time, so that they
+//! overtake messages and each other. Now and then a NIC has no room. A message that finds no
 //! buffer is a mistake of the state machine, and panics. All of it comes from a seed.
 //!
-//! Over a slow [`Line`] all bytes from one card to another keep their order, as over a connection.
+//! Over a slow [`Line`] all bytes from one NIC to another keep their order, as over a connection.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -25,22 +25,22 @@ use crate::transport::Cards;
 pub struct Settings {
     /// The seed of everything random.
     pub seed: u64,
-    /// Buffers for receiving of each card.
+    /// Buffers for receiving of each NIC.
     pub receives: usize,
     /// One call of so many finds no room; 0 stands for none.
     pub busy: u64,
-    /// Writes and messages from one card to another keep their order, as over a connection.
+    /// Writes and messages from one NIC to another keep their order, as over a connection.
     pub keeps_order: bool,
-    /// The line between two cards, if it is slow.
+    /// The line between two NICs, if it is slow.
     pub line: Option<Line>,
 }
 
-/// A slow line between two cards. Everything waits for what was begun before it.
+/// A slow line between two NICs. Everything waits for what was begun before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Line {
     /// Bytes that it carries in a millisecond, each way.
     pub bytes_per_ms: usize,
-    /// Calls of a card that can be under way.
+    /// Calls of a NIC that can be under way.
     pub calls: usize,
 }
 
@@ -54,9 +54,9 @@ impl Default for Settings {
 #[derive(Clone)]
 pub struct SeededNet {
     inner: Arc<Mutex<Net>>,
-    /// By the number of the card.
+    /// By the number of the NIC.
     works: Arc<Mutex<Vec<(usize, Work)>>>,
-    /// The cards whose processes are stopped.
+    /// The NICs whose processes are stopped.
     stopped: Arc<Mutex<BTreeSet<usize>>>,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Debug for SeededNet {
     }
 }
 
-/// A card of a network.
+/// A NIC of a network.
 #[derive(Debug)]
 pub struct SeededNic {
     net: SeededNet,
@@ -85,7 +85,7 @@ struct Net {
     queue: BinaryHeap<Reverse<(Duration, u64)>>,
     happenings: BTreeMap<u64, Happening>,
     next: u64,
-    /// When the last message from one card to another arrives, or the last bytes over a line.
+    /// When the last message from one NIC to another arrives, or the last bytes over a line.
     arrivals: BTreeMap<(usize, usize), Duration>,
 }
 
@@ -156,7 +156,7 @@ impl Range {
 }
 
 impl SeededNet {
-    /// A network without cards.
+    /// A network without NICs.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let net = Net {
@@ -189,7 +189,7 @@ impl SeededNet {
         self.inner.lock().now += time;
     }
 
-    /// Stops the process of the card that was opened so many cards after the first one, or has it
+    /// Stops the process of the NIC that was opened so many NICs after the first one, or has it
     /// go on.
     pub fn stop(&self, card: usize, is_stopped: bool) {
         let mut stopped = self.stopped.lock();
@@ -254,7 +254,7 @@ impl Net {
         mixed ^ (mixed >> 31)
     }
 
-    /// Whether a card has no room for a call.
+    /// Whether a NIC has no room for a call.
     fn is_busy(&mut self, card: usize) -> bool {
         let calls = self.cards[card].calls;
         if self.settings.line.is_some_and(|line| calls >= line.calls) {
@@ -264,7 +264,7 @@ impl Net {
         busy > 0 && self.random().is_multiple_of(busy)
     }
 
-    /// When bytes arrive that a card sends now. Over a line they come behind all others.
+    /// When bytes arrive that a NIC sends now. Over a line they come behind all others.
     fn arrival(&mut self, ends: (usize, usize), bytes: usize) -> Duration {
         let soon = self.soon();
         let Some(line) = self.settings.line else { return soon };

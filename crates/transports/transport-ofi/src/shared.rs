@@ -1,7 +1,7 @@
 //! An endpoint's lock, what wakes its threads, and the thread that answers peers while the program
 //! computes.
 //!
-//! The program has the helm while it polls, waits or has armed: it takes what the card reports.
+//! The program has the helm while it polls, waits or has armed: it takes what the NIC reports.
 //! When it does not for a while, the thread does.
 
 use std::fmt;
@@ -24,24 +24,24 @@ use crate::watch::Watch;
 const HELM_FOR: Duration = Duration::from_millis(2);
 /// How long a thread sleeps at most: timers of the state machine are at hand by then.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
-/// How often the card is looked at before a sleep that it does not allow yet: it may have work that
+/// How often the NIC is looked at before a sleep that it does not allow yet: it may have work that
 /// makes no event.
 const LOOKS_BEFORE_SLEEP: usize = 8;
-/// How soon the card is asked again when it had no room.
+/// How soon the NIC is asked again when it had no room.
 const AGAIN_WITHIN: Duration = Duration::from_millis(1);
-/// A program that has looked so often since its last sleep polls: the card is not watched for it.
+/// A program that has looked so often since its last sleep polls: the NIC is not watched for it.
 const LOOKS_OF_A_POLLER: u64 = 1000;
 
 /// The state that the program's thread and the endpoint's own share.
 pub(crate) struct Shared<N> {
     station: Mutex<Station<N>>,
-    /// Readable when there may be something for the program that the card does not tell of.
+    /// Readable when there may be something for the program that the NIC does not tell of.
     woken: OwnedFd,
     /// The same for the thread.
     called: OwnedFd,
-    /// Readable when `woken` is, or the card while the program sleeps.
+    /// Readable when `woken` is, or the NIC while the program sleeps.
     any: Watch,
-    /// Readable when `called` is, or the card while the thread sleeps.
+    /// Readable when `called` is, or the NIC while the thread sleeps.
     any_for_thread: Watch,
     /// How often the program has taken the helm.
     turns: AtomicU64,
@@ -174,7 +174,7 @@ impl<N: Nic + 'static> Shared<N> {
         station
     }
 
-    /// Has the card end the next sleeps of the program. False if it does not.
+    /// Has the NIC end the next sleeps of the program. False if it does not.
     fn watch_for_program(&self, station: &Station<N>) -> bool {
         self.slept_at.store(self.turns.load(Ordering::Relaxed), Ordering::Relaxed);
         station.engine.nic().descriptor().is_some_and(|card| self.any.add(card))
@@ -224,7 +224,7 @@ impl<N: Nic + 'static> Shared<N> {
         station.watch([self.any.as_fd(), self.any_for_thread.as_fd()]);
     }
 
-    /// Sleeps until `file` is readable. `taken` reports of the card were handled so far.
+    /// Sleeps until `file` is readable. `taken` reports of the NIC were handled so far.
     fn doze(&self, file: BorrowedFd<'_>, time: Duration, sleeper: &Sleeper, taken: u64) {
         // The descriptor of a provider stays readable while data wait for which there is no buffer.
         let was_woken = sleeper.was_woken.swap(false, Ordering::Relaxed);
@@ -323,7 +323,7 @@ impl<N: Nic + 'static> Shared<N> {
         }
     }
 
-    /// Sleeps until the card reports something. A program that sleeps, too, goes first.
+    /// Sleeps until the NIC reports something. A program that sleeps, too, goes first.
     fn sleep_on_the_card(&self, taken: u64) {
         let turns = self.turns.load(Ordering::Relaxed);
         self.doze(self.any_for_thread.as_fd(), SLEEP_MAX, &self.of_thread, taken);

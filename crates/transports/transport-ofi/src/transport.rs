@@ -1,4 +1,4 @@
-//! The transport: it opens endpoints at a directory, each with a card of its own.
+//! The transport: it opens endpoints at a directory, each with a NIC of its own.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use crate::packet::MESSAGE_BYTES;
 use crate::shared::{Serving, Shared, counter, ring};
 use crate::station::Station;
 
-/// Makes the cards of a transport.
+/// Makes the NICs of a transport.
 pub trait Cards: Send + Sync {
-    /// The cards.
+    /// The NICs.
     type Nic: Nic + 'static;
 
-    /// A new card.
+    /// A new NIC.
     ///
     /// # Errors
     /// [`Error`].
@@ -115,7 +115,7 @@ impl Default for Parameters {
     }
 }
 
-/// The transport over libfabric, or over other cards.
+/// The transport over libfabric, or over other NICs.
 pub struct OfiTransport<C> {
     cards: C,
     broker: Arc<dyn Connector>,

@@ -1,5 +1,5 @@
 //! The conformance suite over a seeded network in memory, in which writes and reads overtake
-//! messages, cards have no room now and then, and a message without a buffer is a mistake.
+//! messages, NICs have no room now and then, and a message without a buffer is a mistake.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ mod few_buffers {
     weft_conformance::conformance_tests!(Seeded, few);
 }
 
-/// The same over a card that always has room.
+/// The same over a NIC that always has room.
 mod never_busy {
     use super::{SETTINGS, Seeded, Settings};
 
@@ -124,7 +124,7 @@ mod never_busy {
     weft_conformance::conformance_tests!(Seeded, never);
 }
 
-/// The same over cards that keep writes and messages in order, as most of them do.
+/// The same over NICs that keep writes and messages in order, as most of them do.
 mod keeps_order {
     use super::{SETTINGS, Seeded, Settings};
 

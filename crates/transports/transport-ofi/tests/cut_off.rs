@@ -171,7 +171,7 @@ fn memory_is_out_of_reach_meanwhile_and_operations_end_once() {
     let (region, key) = pair.region();
     pair.set_cut(true);
     pair.tell(A_WHILE);
-    // By a write of the card, and by a request.
+    // By a write of the NIC, and by a request.
     pair.put(key, &[4; 1000]);
     let (peer, target) = (pair.peers[0], Target { key, offset: 8 });
     let add = Atomic::fetch_add(1);
@@ -193,7 +193,7 @@ fn a_put_that_the_card_has_begun_is_as_one_before_the_cut() {
     pair.put(key, &[2; 1000]);
     pair.set_cut(true);
     let told = pair.tell(A_WHILE);
-    // Both ways are right: the card had it when the end heard of the cut, or had no room before.
+    // Both ways are right: the NIC had it when the end heard of the cut, or had no room before.
     match told[0].ended[..] {
         [(2, Ok(0))] => assert_eq!(byte(&region), 2),
         [] => assert_eq!(byte(&region), 1),

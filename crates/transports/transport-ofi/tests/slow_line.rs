@@ -17,7 +17,7 @@ use weft_transport_ofi::{OfiEndpoint, OfiRegion, OfiTransport, Parameters};
 
 const SILENCE: Duration = Duration::from_secs(2);
 const PUT_BYTES: usize = 256 << 10;
-/// They take more than four silences, and fill the card again and again.
+/// They take more than four silences, and fill the NIC again and again.
 const PUTS: u64 = 32;
 const LINE: Line = Line { bytes_per_ms: 1000, calls: 16 };
 

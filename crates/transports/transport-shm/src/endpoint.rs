@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `domain` | opening and closing |
-//! | `membership`, `requests` | the conversation with the broker: peers |
+//! | `introductions`, `requests` | the conversation with the broker: peers |
 //! | `greeting` | what a restarted broker is told |
 //! | `groups` | multicast groups and their members |
 //! | `invitation` | invitations into the endpoint's partition |

@@ -20,7 +20,7 @@ use weft_wire::endpoint_control::{AskMembers, EndpointControl, Join, Leave, stat
 use crate::address_vector::PeerState;
 use crate::attention;
 use crate::endpoint::ShmEndpoint;
-use crate::membership::Asking;
+use crate::introductions::Asking;
 use crate::requests::Asked;
 
 /// Look-ups of a group for one message.

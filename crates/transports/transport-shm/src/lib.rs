@@ -62,11 +62,11 @@ mod groups;
 #[cfg(all(not(loom), any(test, feature = "test-doors")))]
 pub mod hostile;
 #[cfg(not(loom))]
+mod introductions;
+#[cfg(not(loom))]
 mod invitation;
 #[cfg(not(loom))]
 pub mod lane;
-#[cfg(not(loom))]
-mod membership;
 #[cfg(not(loom))]
 mod memory;
 #[cfg(all(test, loom))]

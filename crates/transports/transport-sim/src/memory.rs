@@ -222,7 +222,8 @@ impl WorldState {
         Ok(Translated { region: key.region.clone(), start: key.start + target.offset })
     }
 
-    /// As [`WorldState::check`], for a word of `width` bytes, whose place must be a multiple of them.
+    /// As [`WorldState::check`], for a word of `width` bytes, whose place must be a multiple of
+    /// them.
     pub(crate) fn check_word(
         &self,
         ends: (Id, Id),

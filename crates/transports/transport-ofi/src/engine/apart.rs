@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //! - Meanwhile nothing leaves: what is called for waits, and calls are refused when it is as much
-//!   as may wait. The card goes on with pieces that it has got before.
+//!   as may wait. The NIC goes on with pieces that it has got before.
 //! - What comes meanwhile was sent before the peer heard of it. It waits, too, and is handled
 //!   before anything that comes later.
 //! - It ends: a way leads there again, or the peer is down, after the silence at the latest. Ends

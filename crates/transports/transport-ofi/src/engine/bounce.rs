@@ -17,7 +17,7 @@ const SMALL_PIECES: usize = 64;
 /// Bytes of memory of its own that is kept for later.
 const SPARE_BYTES_MAX: usize = 64 << 20;
 
-/// Memory that an operation holds until the card is done with it.
+/// Memory that an operation holds until the NIC is done with it.
 #[derive(Debug)]
 pub(super) enum HeldMemory {
     /// A region of the program, which nobody may close meanwhile.
@@ -41,7 +41,7 @@ pub(super) struct Bounce {
 }
 
 impl Bounce {
-    /// Memory for `length` bytes, and where the card finds it.
+    /// Memory for `length` bytes, and where the NIC finds it.
     pub fn take<N: Nic>(
         &mut self,
         nic: &mut N,
@@ -100,7 +100,7 @@ impl Bounce {
         }
     }
 
-    /// Gives memory back that the card is done with.
+    /// Gives memory back that the NIC is done with.
     pub fn give_back<N: Nic>(&mut self, nic: &mut N, kept: HeldMemory) {
         match kept {
             HeldMemory::Small(piece) => self.free.push(piece),

@@ -1,13 +1,13 @@
-//! The bytes of puts and gets: the card gets them in pieces, a few at a time.
+//! The bytes of puts and gets: the NIC gets them in pieces, a few at a time.
 //!
-//! The card sends in the order in which it was asked. So an answer to a peer that wants to know
-//! whether this end lives waits behind all pieces for that peer that the card has. They are few
+//! The NIC sends in the order in which it was asked. So an answer to a peer that wants to know
+//! whether this end lives waits behind all pieces for that peer that the NIC has. They are few
 //! enough that the answer comes in time, also where the way is slow.
 //!
 //! # Invariants
-//! - The card has no more bytes of a pair than its window, or a single piece.
-//! - Pieces of a pair go to the card in the order in which their operations began. Pairs for which
-//!   the card has no room take turns.
+//! - The NIC has no more bytes of a pair than its window, or a single piece.
+//! - Pieces of a pair go to the NIC in the order in which their operations began. Pairs for which
+//!   the NIC has no room take turns.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,24 +28,24 @@ const WINDOW_FIRST: usize = 1 << 20;
 const WINDOW_MIN: usize = 64 << 10;
 const WINDOW_MAX: usize = 8 << 20;
 
-/// Bytes that the card moves at once.
+/// Bytes that the NIC moves at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     local: (Registration, usize, usize),
     spot: Spot,
 }
 
-/// The pieces of one pair that the card moves, or will.
+/// The pieces of one pair that the NIC moves, or will.
 #[derive(Debug)]
 pub(super) struct Bulk {
-    /// Operations with pieces that the card does not have.
+    /// Operations with pieces that the NIC does not have.
     waiting: VecDeque<u64>,
-    /// Bytes that the card has, and as many as it may have.
+    /// Bytes that the NIC has, and as many as it may have.
     bytes: usize,
     window: usize,
-    /// When the card got each of its pieces. They may be over in another order.
+    /// When the NIC got each of its pieces. They may be over in another order.
     since: VecDeque<Duration>,
-    /// The card had no room.
+    /// The NIC had no room.
     is_stalled: bool,
 }
 
@@ -121,7 +121,7 @@ impl<N: Nic> Engine<N> {
         Ok(pieces)
     }
 
-    /// Has the card move these pieces of an operation, behind those of operations before it.
+    /// Has the NIC move these pieces of an operation, behind those of operations before it.
     pub(super) fn begin_moving(&mut self, number: u64, pieces: VecDeque<Piece>) {
         let Some(operation) = self.operations.get_mut(&number) else { return };
         let handle = operation.peer;
@@ -133,18 +133,18 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// Hands pieces of a pair to the card, as many as the window and the card have room for.
+    /// Hands pieces of a pair to the NIC, as many as the window and the NIC have room for.
     pub(super) fn move_pieces(&mut self, handle: u32) {
         while let Some(number) = self.move_first(handle) {
             self.advance(number);
-            // A packet may wait until the card has them.
+            // A packet may wait until the NIC has them.
             if self.pair(Peer(handle)).is_ok_and(|pair| !pair.sending.outbox.is_empty()) {
                 self.give_turn(handle);
             }
         }
     }
 
-    /// Goes on with pairs for which the card had no room.
+    /// Goes on with pairs for which the NIC had no room.
     pub(super) fn move_stalled(&mut self) {
         for handle in std::mem::take(&mut self.stalled) {
             if let Some(pair) = self.pair_mut(handle) {
@@ -154,7 +154,7 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// Hands pieces of the first operation that waits to the card. Gives its number when the card
+    /// Hands pieces of the first operation that waits to the NIC. Gives its number when the NIC
     /// has all of them.
     fn move_first(&mut self, handle: u32) -> Option<u64> {
         // The last report may have come long ago.
@@ -210,7 +210,7 @@ impl<N: Nic> Engine<N> {
         Some(number)
     }
 
-    /// The card has moved a piece, or failed to.
+    /// The NIC has moved a piece, or failed to.
     pub(super) fn moved(&mut self, number: u64, error: Option<Error>) {
         let (now, silence) = (self.seen, self.silence);
         let Some(operation) = self.operations.get_mut(&number) else { return };
@@ -220,7 +220,7 @@ impl<N: Nic> Engine<N> {
             usize::try_from(handle).ok().and_then(|place| self.pairs.get_mut(place))
         {
             pair.bulk.over(charge, now, silence);
-            // The peer, or its card, has answered.
+            // The peer, or its NIC, has answered.
             if error.is_none() {
                 pair.hear(now);
             }
@@ -244,7 +244,7 @@ impl<N: Nic> Engine<N> {
         self.move_pieces_in_turn(handle);
     }
 
-    /// The card failed to do an operation. If that writes, and its keys are in force as far as it
+    /// The NIC failed to do an operation. If that writes, and its keys are in force as far as it
     /// is known, a connection broke. The next packet may go over a new one, and tell of bytes that
     /// are not there: so the pair ends.
     fn write_is_lost(&mut self, handle: u32, number: u64) {
@@ -258,7 +258,7 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// Hands pieces of a pair to the card, behind those of pairs that wait for its room.
+    /// Hands pieces of a pair to the NIC, behind those of pairs that wait for its room.
     fn move_pieces_in_turn(&mut self, handle: u32) {
         if self.stalled.is_empty() {
             return self.move_pieces(handle);
@@ -272,7 +272,7 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// Goes on with an operation whose pieces the card has got, when it has moved them.
+    /// Goes on with an operation whose pieces the NIC has got, when it has moved them.
     fn advance(&mut self, number: u64) {
         let Some(operation) = self.operations.get_mut(&number) else { return };
         let is_moving = operation.moving > 0 || !operation.pieces.is_empty();
@@ -288,14 +288,14 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// Whether the card moves something from or to a peer.
+    /// Whether the NIC moves something from or to a peer.
     pub(super) fn is_moving(&self, handle: u32) -> bool {
         let moves = |operation: &Operation| operation.peer == handle && operation.moving > 0;
         self.operations.values().any(moves)
     }
 }
 
-/// The error of an operation that the card failed to do. The initiator has checked it, so the key
+/// The error of an operation that the NIC failed to do. The initiator has checked it, so the key
 /// is void, or the peer is gone, which is reported apart.
 fn error_of(_error: &Error) -> OperationError {
     OperationError::InvalidKey

@@ -25,7 +25,7 @@ struct Scene {
     net: SeededNet,
     victim: Engine<SeededNic>,
     nic: SeededNic,
-    /// The victim, as the hostile card knows it.
+    /// The victim, as the hostile NIC knows it.
     to: weft_libfabric::Peer,
     /// How the victim wants its packets labelled, and how many it takes.
     label: Label,

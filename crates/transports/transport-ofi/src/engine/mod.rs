@@ -6,7 +6,7 @@
 //! # Invariants
 //! - What a peer sent is checked before it is used, and a peer that breaks the rules is reported
 //!   [`DownReason::Misbehaved`]. A packet that shows no pair's label is dropped.
-//! - An operation ends once. Memory that the card may still use is kept until it said so.
+//! - An operation ends once. Memory that the NIC may still use is kept until it said so.
 //! - Nothing here waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -52,7 +52,7 @@ use operations::Operation;
 use pair::{Life, Pair};
 use rights::Grant;
 
-/// Reports that are taken from the card at once.
+/// Reports that are taken from the NIC at once.
 const BATCH: usize = 64;
 /// Batches of one call.
 const BATCHES: usize = 4;
@@ -76,14 +76,14 @@ pub(crate) struct Engine<N> {
     living: BTreeMap<EndpointAddress, u32>,
     /// Peers of the endpoint on another way.
     peers_elsewhere: usize,
-    /// Buffers of the card that no pair has.
+    /// Buffers of the NIC that no pair has.
     buffers: usize,
     keeps_messages_behind_writes: bool,
     /// Greetings of peers that the directory has not announced yet, and when they came.
     strangers: VecDeque<(Greeting, Duration)>,
     operations: BTreeMap<u64, Operation>,
     next_number: u64,
-    /// Pairs with pieces that the card had no room for, in turn.
+    /// Pairs with pieces that the NIC had no room for, in turn.
     stalled: VecDeque<u32>,
     events: VecDeque<Queued>,
     /// Operations that are pending, or whose ends were not polled.
@@ -110,13 +110,13 @@ pub(crate) struct Engine<N> {
     turns: VecDeque<u32>,
     /// Pairs that have ended, for the directory: the peer's address and the secret.
     lost: Vec<(EndpointAddress, [u8; 16])>,
-    /// Pairs for which the card had no room.
+    /// Pairs for which the NIC had no room.
     busy: Vec<u32>,
-    /// Reports of the card that are not handled.
+    /// Reports of the NIC that are not handled.
     arrived: Vec<Arrived>,
     /// The bytes of the packets among them.
     arrived_bytes: Vec<u8>,
-    /// The packet that is handed to the card.
+    /// The packet that is handed to the NIC.
     leaving: Vec<u8>,
     /// The payload of the message that the program sends.
     payload: Vec<u8>,
@@ -129,9 +129,9 @@ pub(crate) struct Engine<N> {
     seen: Duration,
     /// Reports that were handled.
     taken: u64,
-    /// How often a progress looks at a card that has nothing to report.
+    /// How often a progress looks at a NIC that has nothing to report.
     looks: u32,
-    /// The card does not work any more.
+    /// The NIC does not work any more.
     broken: Option<Error>,
 }
 
@@ -143,7 +143,7 @@ enum Slot {
     Ended(EndpointAddress),
 }
 
-/// A report of the card.
+/// A report of the NIC.
 #[derive(Debug)]
 enum Arrived {
     /// A packet, at this place among the bytes of all.
@@ -241,7 +241,7 @@ impl<N: Nic> Engine<N> {
         self.seen
     }
 
-    /// How many reports of the card were handled.
+    /// How many reports of the NIC were handled.
     pub(crate) const fn taken(&self) -> u64 {
         self.taken
     }

@@ -1,6 +1,6 @@
 //! Operations at their initiator, from the call to the end.
 //!
-//! A put or a get moves its bytes by writes and reads of the card ([`super::bulk`]), once the keys
+//! A put or a get moves its bytes by writes and reads of the NIC ([`super::bulk`]), once the keys
 //! that it names are known. Everything else, and the signal of a put, is a request that the target
 //! answers. A put of few bytes may be one packet ([`super::short`]).
 
@@ -40,11 +40,11 @@ pub(crate) enum Reply {
 pub(super) enum Stage {
     /// It waits behind an order, or for its keys.
     Waiting,
-    /// The card moves its bytes.
+    /// The NIC moves its bytes.
     Moving,
     /// The target has to do something.
     Asking,
-    /// It has ended. The card may still use its memory.
+    /// It has ended. The NIC may still use its memory.
     Over,
 }
 
@@ -57,7 +57,7 @@ pub(super) enum What {
     Fence,
 }
 
-/// An operation that has not ended, or whose memory the card may still use.
+/// An operation that has not ended, or whose memory the NIC may still use.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) peer: u32,
@@ -70,13 +70,13 @@ pub(super) struct Operation {
     pub(super) stage: Stage,
     /// The ranges of the peer, with their lengths, and where their bytes are here.
     pub(super) ranges: Vec<(Target, usize, (Registration, usize))>,
-    /// The pieces that the card does not have yet.
+    /// The pieces that the NIC does not have yet.
     pub(super) pieces: VecDeque<Piece>,
-    /// The pieces that the card has.
+    /// The pieces that the NIC has.
     pub(super) moving: usize,
     /// Bytes of the longest of its pieces, which each of them counts for.
     pub(super) charge: usize,
-    /// The card has got a piece.
+    /// The NIC has got a piece.
     pub(super) touched: bool,
     pub(super) error: Option<OperationError>,
     kept: Vec<HeldMemory>,
@@ -122,7 +122,7 @@ impl Operation {
         self.touched = true;
     }
 
-    /// Whether it writes bytes, no more, and the card has all of them.
+    /// Whether it writes bytes, no more, and the NIC has all of them.
     pub(super) fn has_left(&self) -> bool {
         let is_moving = self.stage == Stage::Moving && self.pieces.is_empty();
         is_moving && matches!(self.what, What::Put(None)) && self.error.is_none()
@@ -137,7 +137,7 @@ impl Operation {
         }
     }
 
-    /// Whether the card may be using the memory of this key.
+    /// Whether the NIC may be using the memory of this key.
     pub fn uses(&self, key: RemoteKey) -> bool {
         self.moving > 0 && self.ranges.iter().any(|(target, ..)| target.key == key)
     }
@@ -569,7 +569,7 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// Whether the card may be using memory of a peer by this key.
+    /// Whether the NIC may be using memory of a peer by this key.
     pub(super) fn is_in_use(&self, handle: u32, key: RemoteKey) -> bool {
         self.operations.values().any(|operation| operation.peer() == handle && operation.uses(key))
     }

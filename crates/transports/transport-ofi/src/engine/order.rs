@@ -93,7 +93,7 @@ impl<N: Nic> Engine<N> {
     }
 
     /// Whether a packet that leaves now comes behind the operations with lower numbers: they are
-    /// over, or the card has all bytes of them and keeps messages behind writes. Remembers up to
+    /// over, or the NIC has all bytes of them and keeps messages behind writes. Remembers up to
     /// which number that holds.
     pub(super) fn has_left_before(&mut self, handle: u32, number: u64) -> bool {
         let Ok(pair) = self.pair(Peer(handle)) else { return false };

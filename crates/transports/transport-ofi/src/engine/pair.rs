@@ -71,7 +71,7 @@ pub(super) enum Turn {
     None,
     /// When its turn comes.
     Next,
-    /// With the next look at the card, which had no room.
+    /// With the next look at the NIC, which had no room.
     Card,
 }
 
@@ -104,7 +104,7 @@ pub(super) struct LastWords {
     pub at_most: Duration,
     /// Why the peer is down.
     pub reason: DownReason,
-    /// The card cannot reach it: nothing is sent any more. Else it may wait for a greeting or for
+    /// The NIC cannot reach it: nothing is sent any more. Else it may wait for a greeting or for
     /// room, to say its last words.
     pub is_deaf: bool,
 }
@@ -166,7 +166,7 @@ pub(super) enum Farewell {
     None,
     /// It leaves behind everything else.
     Waits(DownReason),
-    /// It has left. The peer answers with its own: until then the card must not be closed, as it
+    /// It has left. The peer answers with its own: until then the NIC must not be closed, as it
     /// may have kept something.
     Left,
 }
@@ -265,7 +265,7 @@ pub(super) struct Receiving {
 pub(super) struct Order {
     /// Operations that are not over, by number.
     pub open: BTreeSet<u64>,
-    /// Operations with lower numbers are over, or the card has all of them and keeps messages
+    /// Operations with lower numbers are over, or the NIC has all of them and keeps messages
     /// behind them.
     pub left: u64,
     /// Calls that wait behind an order.
@@ -339,7 +339,7 @@ impl Pair {
         self.sending.rights.clear();
     }
 
-    /// Whether a message that is called for now is the next to leave, as far as the card has room.
+    /// Whether a message that is called for now is the next to leave, as far as the NIC has room.
     pub fn is_clear(&self) -> bool {
         let sending = &self.sending;
         let nothing_waits = sending.outbox.is_empty()

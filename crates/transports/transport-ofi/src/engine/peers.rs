@@ -151,7 +151,7 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// The card cannot reach a peer.
+    /// The NIC cannot reach a peer.
     pub(super) fn lose(&mut self, to: NicPeer) {
         let is_it = |slot: &&Slot| matches!(slot, Slot::Used(pair) if pair.to == to);
         if let Some(Slot::Used(pair)) = self.pairs.iter().find(is_it) {
@@ -173,7 +173,7 @@ impl<N: Nic> Engine<N> {
                 let is_deaf = reason == DownReason::Unreachable;
                 pair.life = Life::Orphaned(LastWords { until, at_most, reason, is_deaf });
             }
-            // The directory's word says more than the card's.
+            // The directory's word says more than the NIC's.
             Life::Orphaned(words) if reason == DownReason::Ended => words.reason = reason,
             Life::Orphaned(words) => words.is_deaf = true,
             Life::Parting(_) => self.forget(handle),

@@ -305,7 +305,7 @@ impl<N: Nic> Engine<N> {
             pair.keys.remove(&key);
         }
         pair.voids.insert(key);
-        // Pieces that the card does not have yet fail when they are handed to it.
+        // Pieces that the NIC does not have yet fail when they are handed to it.
         self.release_keys(handle);
     }
 

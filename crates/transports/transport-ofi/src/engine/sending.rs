@@ -14,14 +14,14 @@ use crate::packet::{Body, Greeting, Label, Packet, Request};
 enum Sent {
     /// It has left.
     Yes,
-    /// The card has no room.
+    /// The NIC has no room.
     Busy,
     /// The peer cannot be reached.
     Lost,
 }
 
 impl<N: Nic> Engine<N> {
-    /// Sends whatever can be sent. Room of the card goes to packets first: among them are signs of
+    /// Sends whatever can be sent. Room of the NIC goes to packets first: among them are signs of
     /// life, and pieces would take all of it again and again.
     pub(super) fn send_all(&mut self) {
         for place in 0..self.busy.len() {
@@ -56,7 +56,7 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// Whether something waits until the card has room, of which it does not tell.
+    /// Whether something waits until the NIC has room, of which it does not tell.
     pub(crate) fn waits_for_the_card(&self) -> bool {
         !self.busy.is_empty() || !self.stalled.is_empty()
     }
@@ -279,12 +279,12 @@ impl<N: Nic> Engine<N> {
         self.report_down(handle, reason);
     }
 
-    /// Hands a packet to the card. False if it has not left.
+    /// Hands a packet to the NIC. False if it has not left.
     pub(super) fn transmitted(&mut self, handle: u32, body: Body<'_>) -> bool {
         self.transmit(handle, body) == Some(Sent::Yes)
     }
 
-    /// Hands a packet to the card. `None` if there is no such pair.
+    /// Hands a packet to the NIC. `None` if there is no such pair.
     fn transmit(&mut self, handle: u32, body: Body<'_>) -> Option<Sent> {
         let super::Slot::Used(pair) = self.pairs.get_mut(usize::try_from(handle).ok()?)? else {
             return None;

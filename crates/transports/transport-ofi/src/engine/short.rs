@@ -1,5 +1,5 @@
 //! Short puts: bytes, a signal and a notification in one packet, where the usual way is a write of
-//! the card, its end, a request, its answer and a notification.
+//! the NIC, its end, a request, its answer and a notification.
 //!
 //! A put goes so if its good end is not reported, its bytes are given by the call, and its key is
 //! known. The target writes it and says nothing, but for the number of what it has handled in the
