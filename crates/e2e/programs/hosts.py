@@ -222,10 +222,10 @@ def sockets():
 TALKS = str(pathlib.Path(__file__).with_name("over_endpoints.py"))
 
 
-def talk(host, what, port, count, **how):
+def talk(host, what, port, count, *file, **how):
     """Starts a side of over_endpoints.py; its server is on the second host."""
     return under_weft(host, "always", sys.executable, "-u", TALKS, what, str(port), str(count),
-                      "10.9.0.2", **how)
+                      "10.9.0.2", *file, **how)
 
 
 def socket_programs():
@@ -364,32 +364,38 @@ def compiled(name):
 def socket_children():
     """Children that use no endpoint of their parent, and an end that is stopped for a while."""
     one, two = hosts()
-    cloned = compiled("cloned")
+    cloned, moved_all = compiled("cloned"), DIRECTORY / "moved"
     ways = [("clone", ""), ("number", "alone"), ("Fork", "handler"), ("shares", "")]
     pairs = []
     for port, (how, when) in enumerate(ways, 7101):
         at = ("10.9.0.2", str(port))
-        server = under_weft(two, "always", cloned, "listen", how, *at, at_once=True)
+        server = under_weft(two, "always", cloned, "listen", how, *at)
         until("the server is ready", lambda log=server[1]: "ready" in text_of(log))
-        pairs.append((server, under_weft(one, "always", cloned, how, when, *at, at_once=True)))
+        pairs.append((server, under_weft(one, "always", cloned, how, when, *at, str(moved_all))))
+    until("their endpoints have met", lambda: one.have_met() >= len(ways) <= two.have_met())
+    # Their lanes are a few messages away.
+    time.sleep(0.5)
+    moved_all.touch()
     for server, client in pairs:
         for process, log in (client, server):
             assert process.wait(LIMIT) == 0, text_of(log)
             assert "all of them" in text_of(log), text_of(log)
         over_fabric(client[1])
-    flooded = {}
+    flooded, over = {}, DIRECTORY / "over"
     for port, stops in enumerate(("server", "client"), 7301):
         options = {side: () if side == stops else ("--stats",) for side in ("server", "client")}
         server = talk(two, "server", port, 1, options=options["server"])
         until("the server is ready", lambda log=server[1]: "ready" in text_of(log))
-        client = talk(one, "flood", port, 2, options=options["client"])
+        client = talk(one, "flood", port, LIMIT, str(over), options=options["client"])
         until("the client is connected", lambda log=client[1]: "connected" in text_of(log))
         flooded[stops] = {"server": server, "client": client}
+    until("their endpoints have met", lambda: one.have_met() >= len(flooded) <= two.have_met())
     time.sleep(1)
     for number in (signal.SIGSTOP, signal.SIGCONT):
         for stops, ends in flooded.items():
             os.killpg(ends[stops][0].pid, number)
         time.sleep(0.5)
+    over.touch()
     for stops, ends in flooded.items():
         for side, (process, log) in ends.items():
             assert process.wait(LIMIT) == 0, text_of(log)
@@ -720,7 +726,9 @@ def main():
     try:
         case(*arguments)
     except BaseException:
-        for process, log in running[-12:]:
+        # Looks at a daemon are many, and say little.
+        told = [one for one in running if "status" not in one[0].args]
+        for process, log in told[-12:]:
             print(f"--- {process.args}\n{text_of(log)[-2000:]}", flush=True)
         raise
     finally:
