@@ -184,6 +184,14 @@ def under_weft(host, between, *command, options=("--stats",), before=(), at_once
                       start_new_session=True, **how)
 
 
+def let_move(one, two, pairs, file):
+    """Makes a file when the connections of so many pairs of programs have moved."""
+    until("their endpoints have met", lambda: one.have_met() >= pairs <= two.have_met())
+    # Their lanes are a few messages away.
+    time.sleep(0.5)
+    file.touch()
+
+
 def moved(log):
     """The bytes that a program which ended has sent and received over the fabric."""
     found = re.search(r"^fabric +\d+ +([\d.]+ \S+) +([\d.]+ \S+)$", text_of(log), re.MULTILINE)
@@ -291,19 +299,24 @@ if child == 0:
 os.waitpid(child, 0)
 print('got', got, digest.hexdigest(), 'rounds', rounds, flush=True)
 """
-# Sends a stream to one client, slowly enough that both ends move.
+# Sends little to one client until there is a file, and then a stream.
 STREAMS = """
-import hashlib, socket, sys, time
+import hashlib, os, socket, sys, time
 listener = socket.create_server(('10.9.0.2', 7001))
 print('ready', flush=True)
-connection, digest = listener.accept()[0], hashlib.sha256()
-for number in range(int(sys.argv[1]) >> 16):
-    part = number.to_bytes(8, 'big') * (1 << 13)
+connection, digest, sent = listener.accept()[0], hashlib.sha256(), 0
+def send(part):
+    global sent
     connection.sendall(part)
     digest.update(part)
+    sent += len(part)
+while not os.path.exists(sys.argv[2]):
+    send(b'a little')
     time.sleep(0.002)
+for number in range(int(sys.argv[1]) >> 16):
+    send(number.to_bytes(8, 'big') * (1 << 13))
 connection.close()
-print(digest.hexdigest(), flush=True)
+print(sent, digest.hexdigest(), flush=True)
 """
 
 
@@ -312,21 +325,18 @@ def socket_descriptors():
     one, two = hosts()
     size = 16 << 20
     for what in ("close", "dup2"):
-        # Where an endpoint opens late, the stream may be over before it moved.
-        for _ in range(8):
-            server, server_log = under_weft(two, "always", sys.executable, "-uc", STREAMS,
-                                            str(size))
-            until("the server is ready", lambda log=server_log: "ready" in text_of(log))
-            client, log = under_weft(one, "always", sys.executable, "-uc", MEDDLER, what,
-                                     str(size), str(one.home / what))
-            assert client.wait(LIMIT) == 0, text_of(log)
-            assert server.wait(LIMIT) == 0, text_of(server_log)
-            digest = text_of(server_log).split("ready\n")[1].split()[0]
-            assert f"got {size} {digest}" in text_of(log), text_of(log) + text_of(server_log)
-            if moved(log)[1] > 0:
-                break
-        else:
-            raise AssertionError(f"never moved: {text_of(log)}")
+        have_moved = DIRECTORY / f"moved-{what}"
+        server, server_log = under_weft(two, "always", sys.executable, "-uc", STREAMS, str(size),
+                                        str(have_moved))
+        until("the server is ready", lambda log=server_log: "ready" in text_of(log))
+        client, log = under_weft(one, "always", sys.executable, "-uc", MEDDLER, what, str(size),
+                                 str(one.home / what))
+        let_move(one, two, 1, have_moved)
+        assert client.wait(LIMIT) == 0, text_of(log)
+        assert server.wait(LIMIT) == 0, text_of(server_log)
+        sent, digest = text_of(server_log).split("ready\n")[1].split()[:2]
+        assert f"got {sent} {digest}" in text_of(log), text_of(log) + text_of(server_log)
+        assert moved(log)[1] > size / 2, text_of(log)
 
 
 def socket_ends():
@@ -372,10 +382,7 @@ def socket_children():
         server = under_weft(two, "always", cloned, "listen", how, *at)
         until("the server is ready", lambda log=server[1]: "ready" in text_of(log))
         pairs.append((server, under_weft(one, "always", cloned, how, when, *at, str(moved_all))))
-    until("their endpoints have met", lambda: one.have_met() >= len(ways) <= two.have_met())
-    # Their lanes are a few messages away.
-    time.sleep(0.5)
-    moved_all.touch()
+    let_move(one, two, len(ways), moved_all)
     for server, client in pairs:
         for process, log in (client, server):
             assert process.wait(LIMIT) == 0, text_of(log)
