@@ -31,9 +31,13 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// How long a new daemon may take that makes devices first. They may have to meet those of other
 /// daemons.
 const DEVICES_WITHIN: Duration = Duration::from_secs(10);
-/// How long this command waits for a daemon that was started at the same time by another command,
-/// and for the end of a daemon that was killed.
+/// How long a daemon may take until it has ended. It gives its devices back to the kernel.
+const END_WITHIN: Duration = Duration::from_secs(10);
+/// How long this command waits for the socket of a daemon that was started at the same time by
+/// another command.
 const RIVAL_WITHIN: Duration = Duration::from_millis(250);
+/// How long a daemon that was killed may take until it has ended.
+const KILLED_WITHIN: Duration = Duration::from_secs(1);
 /// The time between two questions to a daemon.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 /// How much of the end of a log is searched for the reason why a daemon ended.
@@ -140,21 +144,24 @@ fn of_node(socket: &ControlSocket) -> String {
     }
 }
 
-/// Stops the daemon that answers at `socket`, and waits for its end.
+/// Stops the daemon that answers at `socket`, and waits for the end of its process: until then it
+/// holds its lock and its devices, which the next daemon needs.
 ///
 /// # Errors
 /// The daemon does not end.
 pub fn stop(socket: &ControlSocket) -> anyhow::Result<()> {
-    let is_over = || !weftd::client::answers(&socket.path);
+    let process = weftd::client::process(&socket.path);
+    let has_ended = || process.as_ref().is_none_or(is_readable);
+    let is_over = || !weftd::client::answers(&socket.path) && has_ended();
     if let Err(error) = weftd::client::stop(&socket.path) {
         // A daemon that was killed a moment ago still accepts connections, but answers none.
-        return if until(RIVAL_WITHIN, is_over) { Ok(()) } else { Err(error) };
+        return if until(KILLED_WITHIN, is_over) { Ok(()) } else { Err(error) };
     }
     ensure!(
-        until(ANSWER_WITHIN, is_over),
-        "the node daemon at {} still answers after {} s; see its log {}",
+        until(END_WITHIN, is_over),
+        "the node daemon at {} has not ended after {} s; see its log {}",
         socket.path.display(),
-        ANSWER_WITHIN.as_secs(),
+        END_WITHIN.as_secs(),
         socket.log().display()
     );
     Ok(())
@@ -217,14 +224,18 @@ pub fn start(
         weftd::client::answers(&socket.path)
             && (devices.is_empty() || weftd::client::status(&socket.path).is_ok())
     };
-    let mut limit = within;
-    while status.success() && start.elapsed() < limit {
+    let mut over_since = None;
+    while status.success() && start.elapsed() < within {
         if is_ready() {
             return Ok(());
         }
-        if limit == within && is_over(&ended) {
-            // Another daemon may have been started at the same time, and be about to answer.
-            limit = limit.min(start.elapsed() + RIVAL_WITHIN);
+        // Another daemon may have been started at the same time. It has a socket first, and is
+        // ready when its devices are.
+        if is_readable(&ended)
+            && over_since.get_or_insert_with(Instant::now).elapsed() >= RIVAL_WITHIN
+            && !weftd::client::answers(&socket.path)
+        {
+            break;
         }
         std::thread::sleep(ASK_EVERY);
     }
@@ -238,9 +249,10 @@ pub fn start(
     )
 }
 
-/// True when nobody has the other end of a pipe any more.
-fn is_over(pipe: &OwnedFd) -> bool {
-    let mut one = [PollFd::new(pipe, PollFlags::IN)];
+/// True when a read would not wait: nobody has the other end of a pipe any more, or a process has
+/// ended.
+fn is_readable(descriptor: &OwnedFd) -> bool {
+    let mut one = [PollFd::new(descriptor, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     rustix::event::poll(&mut one, Some(&now)).is_ok_and(|count| count > 0)
 }

@@ -112,6 +112,13 @@ pub fn stop(socket: &Path) -> anyhow::Result<()> {
     Err(error.context(format!("the daemon at {at} cannot be asked to stop; `kill {pid}` ends it")))
 }
 
+/// A descriptor that becomes readable when the process of the daemon at `socket` has ended. `None`
+/// if no daemon answers, or its process is gone.
+#[must_use]
+pub fn process(socket: &Path) -> Option<OwnedFd> {
+    connect(socket).ok()?.peer_process().ok()
+}
+
 /// Ends a daemon that does not understand the request to stop.
 fn end_other_release(channel: &Channel, socket: &Path) -> anyhow::Result<()> {
     let Credentials { pid, uid } = channel.peer()?;

@@ -6,8 +6,9 @@
  *                               number: syscall(SYS_clone)
  *                               Fork: _Fork(3), or syscall(SYS_fork) where there is none
  *                               shares: clone(3) with the memory of its parent. It writes nothing
- *        cloned HOW WHEN HOST PORT      the same with another end at that address:
- *        cloned listen HOW HOST PORT    is one, for a client with that HOW
+ *        cloned HOW WHEN HOST PORT FILE    the same with another end at that address; the two talk
+ *                                          until there is such a file
+ *        cloned listen HOW HOST PORT       is one, for a client with that HOW
  *
  * The other end is a thread, or with a WHEN a process:
  *     alone      the child writes after its parent has closed the connection
@@ -35,6 +36,9 @@
 
 /* In 1,500 slow turns the connection moves to the fabric on a busy machine, too. */
 enum { TALKS = 300, SLOW_TALKS = 1500, PIECE = 4096, OF_CHILD = 128 };
+
+/* What the last piece of the talk begins with. */
+static const char LAST[] = "last";
 
 static long pieces = 20000;
 
@@ -84,11 +88,11 @@ static void *reads(void *listener)
     size_t half = sizeof unread / 2;
     if (is_stopped && write(from, unread, half) != (ssize_t)half)
         fail("write");
-    for (int turn = 0; turn < (is_stopped ? SLOW_TALKS : TALKS); turn++) {
+    do {
         exactly(from, talk, sizeof talk);
         if (!is_stopped && write(from, talk, sizeof talk) != sizeof talk)
             fail("write");
-    }
+    } while (memcmp(talk, LAST, sizeof LAST) != 0);
     if (is_stopped && (write(from, unread + half, half) != (ssize_t)half || raise(SIGSTOP)))
         fail("stop");
     unsigned char next[2] = { 0, 0 }, piece[PIECE];
@@ -170,6 +174,8 @@ int main(int count, char **words)
     is_in_handler = !strcmp(when, "handler");
     is_stopped = !strcmp(when, "stopped");
     int is_far = count > 4, listens = !strcmp(how, "listen");
+    if (is_far && count != (listens ? 5 : 6))
+        return 2;
     shares |= listens && !strcmp(when, "shares");
     int is_process = is_alone || is_in_handler || is_stopped;
     for (size_t place = 0; place < sizeof unread; place++)
@@ -210,13 +216,19 @@ int main(int count, char **words)
     if (connect(connection, (struct sockaddr *)&at, sizeof at))
         fail("connect");
     char talk[10] = "turn";
-    for (int turn = 0; turn < (is_stopped ? SLOW_TALKS : TALKS); turn++) {
+    int talks = is_stopped ? SLOW_TALKS : TALKS;
+    for (int turn = 1, is_last = 0; !is_last; turn++) {
+        is_last = is_far ? access(words[5], F_OK) == 0 : turn == talks;
+        if (is_last)
+            memcpy(talk, LAST, sizeof LAST);
         if (write(connection, talk, sizeof talk) != sizeof talk)
             fail("write");
         if (is_stopped)
             usleep(500);
         else
             exactly(connection, talk, sizeof talk);
+        if (is_far)
+            usleep(1000);
     }
     /* The reader is asleep by now, and holds nothing. */
     usleep(50000);

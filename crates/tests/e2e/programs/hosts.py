@@ -184,6 +184,14 @@ def under_weft(host, between, *command, options=("--stats",), before=(), at_once
                       start_new_session=True, **how)
 
 
+def let_move(one, two, pairs, file):
+    """Makes a file when the connections of so many pairs of programs have moved."""
+    until("their endpoints have met", lambda: one.have_met() >= pairs <= two.have_met())
+    # Their lanes are a few messages away.
+    time.sleep(0.5)
+    file.touch()
+
+
 def moved(log):
     """The bytes that a program which ended has sent and received over the fabric."""
     found = re.search(r"^fabric +\d+ +([\d.]+ \S+) +([\d.]+ \S+)$", text_of(log), re.MULTILINE)
@@ -222,10 +230,10 @@ def sockets():
 TALKS = str(pathlib.Path(__file__).with_name("over_endpoints.py"))
 
 
-def talk(host, what, port, count, **how):
+def talk(host, what, port, count, *file, **how):
     """Starts a side of over_endpoints.py; its server is on the second host."""
     return under_weft(host, "always", sys.executable, "-u", TALKS, what, str(port), str(count),
-                      "10.9.0.2", **how)
+                      "10.9.0.2", *file, **how)
 
 
 def socket_programs():
@@ -291,19 +299,24 @@ if child == 0:
 os.waitpid(child, 0)
 print('got', got, digest.hexdigest(), 'rounds', rounds, flush=True)
 """
-# Sends a stream to one client, slowly enough that both ends move.
+# Sends little to one client until there is a file, and then a stream.
 STREAMS = """
-import hashlib, socket, sys, time
+import hashlib, os, socket, sys, time
 listener = socket.create_server(('10.9.0.2', 7001))
 print('ready', flush=True)
-connection, digest = listener.accept()[0], hashlib.sha256()
-for number in range(int(sys.argv[1]) >> 16):
-    part = number.to_bytes(8, 'big') * (1 << 13)
+connection, digest, sent = listener.accept()[0], hashlib.sha256(), 0
+def send(part):
+    global sent
     connection.sendall(part)
     digest.update(part)
+    sent += len(part)
+while not os.path.exists(sys.argv[2]):
+    send(b'a little')
     time.sleep(0.002)
+for number in range(int(sys.argv[1]) >> 16):
+    send(number.to_bytes(8, 'big') * (1 << 13))
 connection.close()
-print(digest.hexdigest(), flush=True)
+print(sent, digest.hexdigest(), flush=True)
 """
 
 
@@ -312,21 +325,18 @@ def socket_descriptors():
     one, two = hosts()
     size = 16 << 20
     for what in ("close", "dup2"):
-        # Where an endpoint opens late, the stream may be over before it moved.
-        for _ in range(8):
-            server, server_log = under_weft(two, "always", sys.executable, "-uc", STREAMS,
-                                            str(size))
-            until("the server is ready", lambda log=server_log: "ready" in text_of(log))
-            client, log = under_weft(one, "always", sys.executable, "-uc", MEDDLER, what,
-                                     str(size), str(one.home / what))
-            assert client.wait(LIMIT) == 0, text_of(log)
-            assert server.wait(LIMIT) == 0, text_of(server_log)
-            digest = text_of(server_log).split("ready\n")[1].split()[0]
-            assert f"got {size} {digest}" in text_of(log), text_of(log) + text_of(server_log)
-            if moved(log)[1] > 0:
-                break
-        else:
-            raise AssertionError(f"never moved: {text_of(log)}")
+        have_moved = DIRECTORY / f"moved-{what}"
+        server, server_log = under_weft(two, "always", sys.executable, "-uc", STREAMS, str(size),
+                                        str(have_moved))
+        until("the server is ready", lambda log=server_log: "ready" in text_of(log))
+        client, log = under_weft(one, "always", sys.executable, "-uc", MEDDLER, what, str(size),
+                                 str(one.home / what))
+        let_move(one, two, 1, have_moved)
+        assert client.wait(LIMIT) == 0, text_of(log)
+        assert server.wait(LIMIT) == 0, text_of(server_log)
+        sent, digest = text_of(server_log).split("ready\n")[1].split()[:2]
+        assert f"got {sent} {digest}" in text_of(log), text_of(log) + text_of(server_log)
+        assert moved(log)[1] > size / 2, text_of(log)
 
 
 def socket_ends():
@@ -364,32 +374,35 @@ def compiled(name):
 def socket_children():
     """Children that use no endpoint of their parent, and an end that is stopped for a while."""
     one, two = hosts()
-    cloned = compiled("cloned")
+    cloned, moved_all = compiled("cloned"), DIRECTORY / "moved"
     ways = [("clone", ""), ("number", "alone"), ("Fork", "handler"), ("shares", "")]
     pairs = []
     for port, (how, when) in enumerate(ways, 7101):
         at = ("10.9.0.2", str(port))
-        server = under_weft(two, "always", cloned, "listen", how, *at, at_once=True)
+        server = under_weft(two, "always", cloned, "listen", how, *at)
         until("the server is ready", lambda log=server[1]: "ready" in text_of(log))
-        pairs.append((server, under_weft(one, "always", cloned, how, when, *at, at_once=True)))
+        pairs.append((server, under_weft(one, "always", cloned, how, when, *at, str(moved_all))))
+    let_move(one, two, len(ways), moved_all)
     for server, client in pairs:
         for process, log in (client, server):
             assert process.wait(LIMIT) == 0, text_of(log)
             assert "all of them" in text_of(log), text_of(log)
         over_fabric(client[1])
-    flooded = {}
+    flooded, over = {}, DIRECTORY / "over"
     for port, stops in enumerate(("server", "client"), 7301):
         options = {side: () if side == stops else ("--stats",) for side in ("server", "client")}
         server = talk(two, "server", port, 1, options=options["server"])
         until("the server is ready", lambda log=server[1]: "ready" in text_of(log))
-        client = talk(one, "flood", port, 2, options=options["client"])
+        client = talk(one, "flood", port, LIMIT, str(over), options=options["client"])
         until("the client is connected", lambda log=client[1]: "connected" in text_of(log))
         flooded[stops] = {"server": server, "client": client}
+    until("their endpoints have met", lambda: one.have_met() >= len(flooded) <= two.have_met())
     time.sleep(1)
     for number in (signal.SIGSTOP, signal.SIGCONT):
         for stops, ends in flooded.items():
             os.killpg(ends[stops][0].pid, number)
         time.sleep(0.5)
+    over.touch()
     for stops, ends in flooded.items():
         for side, (process, log) in ends.items():
             assert process.wait(LIMIT) == 0, text_of(log)
@@ -720,7 +733,9 @@ def main():
     try:
         case(*arguments)
     except BaseException:
-        for process, log in running[-12:]:
+        # Looks at a daemon are many, and say little.
+        told = [one for one in running if "status" not in one[0].args]
+        for process, log in told[-12:]:
             print(f"--- {process.args}\n{text_of(log)[-2000:]}", flush=True)
         raise
     finally:

@@ -2,11 +2,11 @@
 
 usage: over_endpoints.py server PORT CONNECTIONS [HOST]
        over_endpoints.py echo|forks PORT CONNECTIONS [HOST]
-       over_endpoints.py flood PORT SECONDS [HOST]
+       over_endpoints.py flood PORT SECONDS [HOST [FILE]]
 
 The server answers each connection with what it gets, from one epoll set, and says how each ended.
 A client checks every byte; with `forks` it makes a child now and then, which uses the connection,
-and one program. `flood` writes for a time and says how it ended.
+and one program. `flood` writes for a time, or until there is a file, and says how it ended.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ import time
 
 mode, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 host = sys.argv[4] if len(sys.argv) > 4 else "127.0.0.1"
+file = sys.argv[5] if len(sys.argv) > 5 else None
 
 
 def serve():
@@ -117,7 +118,7 @@ def flood():
     sent = hashlib.sha256()
     end = time.monotonic() + count
     try:
-        while time.monotonic() < end:
+        while time.monotonic() < end and not (file and os.path.exists(file)):
             part = os.urandom(20_000)
             connection.sendall(part)
             sent.update(part)

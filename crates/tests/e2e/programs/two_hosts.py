@@ -112,6 +112,10 @@ class Host:
         told = json.loads(self.run(WEFT, "status", "--json"))
         return sorted(endpoint["peers"] for endpoint in told["endpoints"])
 
+    def have_met(self):
+        """How many endpoints of this host have a peer."""
+        return sum(peers > 0 for peers in self.endpoints())
+
     def passed(self):
         """How many ends of connections between hosts this host's daemon has helped."""
         told = json.loads(self.run(WEFT, "status", "--json"))

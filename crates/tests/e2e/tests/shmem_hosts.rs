@@ -199,8 +199,8 @@ fn a_pe_that_is_killed_ends_the_job_on_both_hosts() -> Outcome {
         assert_eq!(ended.code(), 137, "{us} us: {}", ended.report());
         let named = format!("PE {} on host {}", us % 4, ["one", "two"][usize::from(us % 4 > 1)]);
         assert!(ended.stderr.contains(&named), "{us} us: {}", ended.report());
-        let is_left = |(_, name): &(u32, String)| name == "program";
-        assert!(!descendants().iter().any(is_left), "{:?}", descendants());
+        let pes = pes_of(&program, "dies");
+        assert!(pes.is_empty(), "{us} us: {pes:?} are left of {:?}", descendants());
     }
     Ok(())
 }
@@ -261,9 +261,7 @@ fn pes_that_are_stopped_for_longer_than_a_silence_go_on() -> Outcome {
     let end = job.node.directory().join("end");
     let mut running = job.node.start(job.oshrun(4, &program, &["rounds", &end.to_string_lossy()]));
     job.await_endpoints(&mut running);
-    let own = format!("{} rounds", program.display());
-    let is_pe = |(_, line): &(u32, String)| line.starts_with(&own);
-    let pes: Vec<u32> = descendants().into_iter().filter(is_pe).map(|(pid, _)| pid).collect();
+    let pes = pes_of(&program, "rounds");
     assert_eq!(pes.len(), 4, "{:?}", descendants());
     for stopped in [&pes[..], &pes[3..]] {
         signal(stopped, Signal::STOP);
@@ -277,6 +275,13 @@ fn pes_that_are_stopped_for_longer_than_a_silence_go_on() -> Outcome {
     let ended = running.wait(LIMIT).success();
     assert_eq!(ended.stdout, "rounds are right on 4 PEs\n", "{}", ended.report());
     Ok(())
+}
+
+/// The processes that run a program with this mode.
+fn pes_of(program: &Path, mode: &str) -> Vec<u32> {
+    let own = format!("{} {mode}", program.display());
+    let is_pe = |(_, line): &(u32, String)| line.starts_with(&own);
+    descendants().into_iter().filter(is_pe).map(|(pid, _)| pid).collect()
 }
 
 fn signal(processes: &[u32], signal: Signal) {

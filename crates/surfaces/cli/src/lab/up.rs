@@ -76,8 +76,10 @@ fn make(
     make_namespaces(state, socket)?;
     state.store_hosts(socket)?;
     let topology = state.topology()?;
-    let is_whole = Health::of_all(state)?.iter().all(|health| *health == Health::Whole);
+    // In this order: a daemon that an earlier command started, which is about to be ready, may make
+    // the devices now. One that is ready has made them.
     let is_served = weftd::client::status(&socket.path).is_ok();
+    let is_whole = Health::of_all(state)?.iter().all(|health| *health == Health::Whole);
     if is_served && !is_whole {
         // It has devices of namespaces that nobody reaches any more. The others stay while it is
         // away, as when it dies.

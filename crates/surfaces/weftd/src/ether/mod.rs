@@ -16,10 +16,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 use weft_broker::{Connector, Site};
 use weft_ether::{Limits, MacAddress, Reach, Seat, Segment, pace};
 use weft_fabric::NodeId;
 use weft_libfabric::Wanted;
+use weft_netdev::NetdevError;
 use weft_netdev::interface::Interface;
 use weft_netdev::namespace::Namespace;
 use weft_netdev::rate::RateLimit;
@@ -44,6 +46,11 @@ mod queue;
 pub const INTERFACE: &str = "weft0";
 /// Packets that may wait for the daemon in a queue of the interface.
 const QUEUE_PACKETS: u32 = 10_000;
+
+/// How long a device that another program has open is tried again. A daemon that died a moment ago
+/// is rid of its lock and its socket before the kernel takes its devices back.
+const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(2);
+const TRY_EVERY: Duration = Duration::from_millis(5);
 
 /// The largest MTU: that of IPoIB's connected mode. A TAP device allows one byte more.
 pub const MTU_MAX: u32 = 65_520;
@@ -147,11 +154,24 @@ impl fmt::Display for DeviceSpec {
     }
 }
 
+/// Opens the queues of the interface in this thread's network namespace.
+fn open_taps(queues: u8) -> Result<Vec<Tap>, NetdevError> {
+    let until = Instant::now() + TAKEN_BACK_WITHIN;
+    loop {
+        match Tap::open(INTERFACE, queues) {
+            Err(NetdevError::Os { errno: Errno::BUSY, .. }) if Instant::now() < until => {
+                std::thread::sleep(TRY_EVERY);
+            }
+            opened => return opened,
+        }
+    }
+}
+
 impl DeviceSpec {
     /// Creates the device, or attaches to an existing one, and brings it up.
     fn open(&self, how: &Settings) -> anyhow::Result<(Vec<Tap>, Option<RateLimit>, Place)> {
         let open = || -> anyhow::Result<_> {
-            let taps = Tap::open(INTERFACE, how.queues)?;
+            let taps = open_taps(how.queues)?;
             let tap = taps.first().context("a device has a queue")?;
             if how.queues > 1 {
                 tap.steer(how.steering)?;
