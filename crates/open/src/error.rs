@@ -22,7 +22,7 @@ pub enum OpeningError {
     )]
     TrustWithoutSocket,
     /// No daemon answers.
-    #[error("no daemon answers at {}: {reason}; start one with `weft daemon`", .socket.display())]
+    #[error("no daemon answers at {}: {reason}; start `weft daemon` on this host", .socket.display())]
     NoDaemon {
         /// Its socket.
         socket: PathBuf,
