@@ -28,6 +28,10 @@ const SIBLINGS: &[(&str, &str)] = &[
     // It joins the two.
     ("weft-layers", "weft-transport-shm"),
     ("weft-layers", "weft-transport-ofi"),
+    // It opens endpoints of each.
+    ("weft-open", "weft-layers"),
+    ("weft-open", "weft-transport-shm"),
+    ("weft-open", "weft-transport-ofi"),
     // Its packets take routes.
     ("weft-network", "weft-routing"),
     // It registers memory with the library.
