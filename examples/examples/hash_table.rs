@@ -50,13 +50,13 @@ impl<E: Endpoint> Table<'_, E> {
     fn atomic(&mut self, offset: u64, atomic: Atomic) -> u64 {
         let (to, target) = (self.owner, Target::new(self.key, offset));
         let issued = self.endpoint.atomic(to, target, atomic, Operation::new(0));
-        self.finish(issued)
+        self.finish(issued).expect("it fetches")
     }
 
     /// Waits for the one operation that is pending.
-    fn finish(&mut self, issued: Result<Issued, OperationError>) -> u64 {
+    fn finish(&mut self, issued: Result<Issued, OperationError>) -> Option<u64> {
         let mut value = match issued.expect("the owner is there") {
-            Issued::Done(value) => return value,
+            Issued::Done(value) => return value.word(),
             Issued::Pending => None,
         };
         while value.is_none() {
@@ -66,7 +66,7 @@ impl<E: Endpoint> Table<'_, E> {
                 value = Some(completion.result.expect("the owner is there"));
             });
         }
-        value.expect("the loop ended")
+        value.expect("the loop ended").word()
     }
 }
 

@@ -146,9 +146,9 @@ fn refusal(reply: Reply, open: Open, partition: Partition) -> OpenError {
 ///
 /// # Errors
 /// [`InviteError`].
-pub fn invited(reply: Reply) -> Result<u64, InviteError> {
+pub fn invited(reply: Reply) -> Result<(), InviteError> {
     match reply.status {
-        status::DONE => Ok(0),
+        status::DONE => Ok(()),
         status::FORBIDDEN => Err(InviteError::Forbidden),
         status::DEFAULT_PARTITION => Err(InviteError::DefaultPartition),
         status::EXHAUSTED => Err(InviteError::Exhausted { maximum: answers::maximum(&reply) }),

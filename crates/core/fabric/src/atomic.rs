@@ -1,6 +1,6 @@
 //! Atomic operations on words of a region, as values.
 
-use crate::operation::Access;
+use crate::operation::{Access, Value};
 
 /// The width of an atomic's word.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -55,12 +55,12 @@ impl AtomicOperation {
 /// An atomic operation on a word of a remote region.
 ///
 /// ```
-/// use weft_fabric::{Atomic, AtomicOperation, Width};
+/// use weft_fabric::{Atomic, AtomicOperation, Value, Width};
 ///
 /// let add = Atomic::fetch_add(5);
-/// assert_eq!((add.apply(2), add.result(2)), (7, 2));
+/// assert_eq!((add.apply(2), add.result(2)), (7, Value::Word(2)));
 /// let set = Atomic::write(Width::Bits32, 9);
-/// assert_eq!((set.apply(2), set.result(2)), (9, 0));
+/// assert_eq!((set.apply(2), set.result(2)), (9, Value::Nothing));
 /// let clear = Atomic::new(AtomicOperation::And, Width::Bits64, !1);
 /// assert_eq!(clear.apply(7), 6);
 /// ```
@@ -116,10 +116,10 @@ impl Atomic {
         Self { fetches: false, ..self }
     }
 
-    /// The result where the word's former value was `old`.
+    /// The value of the operation where the word's former value was `old`.
     #[must_use]
-    pub const fn result(&self, old: u64) -> u64 {
-        if self.fetches { old } else { 0 }
+    pub const fn result(&self, old: u64) -> Value {
+        if self.fetches { Value::Word(old) } else { Value::Nothing }
     }
 
     /// The word's new value if it was `old`. This defines the operations for all transports.

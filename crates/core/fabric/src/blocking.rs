@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::address::{EndpointAddress, Group};
 use crate::endpoint::{Audience, Endpoint, LocalRange, Peer, Revoked};
 use crate::error::{ConnectError, GrantError, GroupError, InviteError, OperationError};
-use crate::operation::{Access, Issued, RemoteKey};
+use crate::operation::{Access, Issued, RemoteKey, Value};
 use crate::service::Ticket;
 
 /// A timeout for programs that have no better one.
@@ -44,7 +44,8 @@ pub trait Blocking: Endpoint {
         let late = || ConnectError::Broker { reason: late(timeout) };
         let result = ended(self, issued, timeout).ok_or_else(late)?;
         match result {
-            Ok(handle) => Ok(Peer::of_value(handle)),
+            Ok(Value::Peer(peer)) => Ok(peer),
+            Ok(value) => Err(ConnectError::Broker { reason: unexpected(value) }),
             Err(OperationError::Connect(error)) => Err(error),
             Err(other) => Err(ConnectError::Broker { reason: other.to_string() }),
         }
@@ -81,7 +82,10 @@ pub trait Blocking: Endpoint {
     ) -> Result<RemoteKey, GrantError> {
         let issued = self.grant(range, audience, access, Self::CONTEXT)?;
         let late = || GrantError::Broker { reason: late(timeout) };
-        right_changed(ended(self, issued, timeout).ok_or_else(late)?).map(RemoteKey)
+        match right_changed(ended(self, issued, timeout).ok_or_else(late)?)? {
+            Value::Key(key) => Ok(key),
+            value => Err(GrantError::Broker { reason: unexpected(value) }),
+        }
     }
 
     /// As [`Endpoint::revoke`].
@@ -93,7 +97,10 @@ pub trait Blocking: Endpoint {
         let issued = self.revoke(key, Self::CONTEXT)?;
         match ended(self, issued, timeout) {
             None => Ok(Revoked::Local),
-            Some(result) => right_changed(result).map(Revoked::of_value),
+            Some(result) => match right_changed(result)? {
+                Value::Revoked(revoked) => Ok(revoked),
+                value => Err(GrantError::Broker { reason: unexpected(value) }),
+            },
         }
     }
 
@@ -138,7 +145,7 @@ fn ended<E: Endpoint + ?Sized>(
     endpoint: &mut E,
     issued: Issued,
     timeout: Duration,
-) -> Option<Result<u64, OperationError>> {
+) -> Option<Result<Value, OperationError>> {
     match issued {
         Issued::Done(value) => Some(Ok(value)),
         Issued::Pending => endpoint.finish(u64::MAX, timeout),
@@ -158,11 +165,16 @@ fn group_changed<E: Endpoint + ?Sized>(
     }
 }
 
-fn right_changed(result: Result<u64, OperationError>) -> Result<u64, GrantError> {
+fn right_changed(result: Result<Value, OperationError>) -> Result<Value, GrantError> {
     result.map_err(|error| match error {
         OperationError::Grant(error) => error,
         other => GrantError::Broker { reason: other.to_string() },
     })
+}
+
+/// The transport gave the value of another call.
+fn unexpected(value: Value) -> String {
+    format!("the transport answered with {value:?}")
 }
 
 fn late(timeout: Duration) -> String {

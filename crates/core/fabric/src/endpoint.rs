@@ -15,7 +15,9 @@ use crate::error::{
 };
 use crate::event::Event;
 use crate::opening::EndpointOptions;
-use crate::operation::{Access, Issued, MessageHeader, Operation, RemoteKey, Signal, Target};
+use crate::operation::{
+    Access, Issued, MessageHeader, Operation, RemoteKey, Signal, Target, Value,
+};
 use crate::register::Register;
 use crate::service::Ticket;
 use crate::word::Word;
@@ -55,17 +57,6 @@ pub trait Transport {
 /// An endpoint's handle for a peer that it connected to. Valid for that endpoint only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Peer(pub u32);
-
-impl Peer {
-    /// The handle in the value of a completed [`Endpoint::connect`].
-    ///
-    /// # Panics
-    /// When the value is of another call.
-    #[must_use]
-    pub fn of_value(value: u64) -> Self {
-        Self(u32::try_from(value).expect("the value of a connect is a handle of 32 bits"))
-    }
-}
 
 /// A range of a local region.
 #[derive(Debug)]
@@ -146,23 +137,6 @@ pub enum Revoked {
     /// The broker did not answer. A peer that asks it may still get the key, finds that it is not
     /// in force, and fails with [`OperationError::InvalidKey`].
     Local,
-}
-
-impl Revoked {
-    /// The meaning of the value of a completed [`Endpoint::revoke`].
-    #[must_use]
-    pub const fn of_value(value: u64) -> Self {
-        if value == 0 { Self::Published } else { Self::Local }
-    }
-
-    /// The value of the call.
-    #[must_use]
-    pub const fn value(self) -> u64 {
-        match self {
-            Self::Published => 0,
-            Self::Local => 1,
-        }
-    }
 }
 
 /// A registered memory region of an endpoint.
@@ -315,7 +289,7 @@ pub enum Armed {
 /// ```
 /// use weft_fabric::{
 ///     Access, Audience, Blocking, Endpoint, EndpointOptions, Event, Issued, LocalRange, NodeId,
-///     Notify, Operation, PATIENCE, Region, Source, Target, Transport,
+///     Notify, Operation, PATIENCE, Region, Source, Target, Transport, Value,
 /// };
 ///
 /// # let world = weft_transport_sim::SimWorld::new(weft_transport_sim::Settings::seeded(1));
@@ -339,7 +313,7 @@ pub enum Armed {
 ///     writer.wait(Some(PATIENCE));
 ///     writer.poll(16, &mut |event| {
 ///         if let Event::Completion(end) = event {
-///             assert_eq!((end.context, end.result), (1, Ok(0)));
+///             assert_eq!((end.context, end.result), (1, Ok(Value::Nothing)));
 ///             over = true;
 ///         }
 ///     });
@@ -381,8 +355,8 @@ pub trait Endpoint: Send {
     /// [`InviteError`], from the call or as [`OperationError::Invite`] from the completion.
     fn invite(&mut self, within: Duration, context: u64) -> Result<(Ticket, Issued), InviteError>;
 
-    /// Finds the endpoint at `to` and prepares to talk to it. The value is the peer's handle
-    /// ([`Peer::of_value`]): the same for the same address as long as the peer lives.
+    /// Finds the endpoint at `to` and prepares to talk to it. The value is the peer's handle,
+    /// [`Value::Peer`]: the same for the same address as long as the peer lives.
     ///
     /// # Errors
     /// [`ConnectError`], from the call or as [`OperationError::Connect`] from the completion.
@@ -495,7 +469,7 @@ pub trait Endpoint: Send {
     /// [`RegisterError`].
     fn register(&mut self, length: u64) -> Result<Self::Region, RegisterError>;
 
-    /// Grants access to a range of a region. The value is the key, a [`RemoteKey`], which names the
+    /// Grants access to a range of a region. The value is the key ([`Value::Key`]), which names the
     /// range to the audience (003 section 3.2.5); its offset 0 is the first byte of the range.
     ///
     /// # Errors
@@ -509,7 +483,7 @@ pub trait Endpoint: Send {
     ) -> Result<Issued, GrantError>;
 
     /// Invalidates a key: operations that start after the end of the call fail with
-    /// [`OperationError::InvalidKey`]. The value is a [`Revoked`].
+    /// [`OperationError::InvalidKey`]. The value is [`Value::Revoked`].
     ///
     /// It is a fence for operations that started before: each that ended well is in the region at
     /// the end of the call, and every other ends with an error. No byte by that key appears later,
@@ -616,8 +590,8 @@ pub trait Endpoint: Send {
         operation: Operation,
     ) -> Result<Issued, OperationError>;
 
-    /// Applies an atomic operation to a word of a peer's region. The result is the word's former
-    /// value, if [`Atomic::fetches`].
+    /// Applies an atomic operation to a word of a peer's region. The value is the word's former
+    /// one, [`Value::Word`], if [`Atomic::fetches`].
     ///
     /// # Errors
     /// [`OperationError`].
@@ -676,7 +650,7 @@ pub trait Endpoint: Send {
     /// invite that was started with `context`, and takes its completion, which [`Endpoint::poll`]
     /// then does not hand out. Events of other calls stay where they are. `None` after the timeout:
     /// the call is given up, and a key that it would have granted is not in force.
-    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<u64, OperationError>>;
+    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<Value, OperationError>>;
 
     /// Waits at most `timeout` until [`Endpoint::poll`] has events. It spins, then yields, then
     /// sleeps; how long it spins depends on how often spinning paid off before.

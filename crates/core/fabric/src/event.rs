@@ -3,7 +3,7 @@
 use crate::address::{EndpointAddress, Group};
 use crate::endpoint::Peer;
 use crate::error::OperationError;
-use crate::operation::{Command, MessageHeader, RemoteKey};
+use crate::operation::{Command, MessageHeader, RemoteKey, Value};
 
 /// An event, passed to the sink of [`crate::Endpoint::poll`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -110,7 +110,7 @@ pub struct Completion {
     /// The context that the caller gave the operation.
     pub context: u64,
     /// The value as in [`crate::Issued::Done`], or why the operation failed.
-    pub result: Result<u64, OperationError>,
+    pub result: Result<Value, OperationError>,
 }
 
 /// A filter of messages and notifications by source and class.

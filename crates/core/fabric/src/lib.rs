@@ -122,7 +122,7 @@ pub use notify::Notify;
 pub use opening::{EndpointLimits, EndpointOptions, Partition, TrafficClass};
 pub use operation::{
     Access, Command, Issued, MessageHeader, Operation, RemoteKey, Report, Signal, SignalChange,
-    Target,
+    Target, Value,
 };
 pub use register::Register;
 pub use service::{InvalidName, ServiceName, Ticket};

@@ -2,6 +2,7 @@
 
 use bitflags::bitflags;
 
+use crate::endpoint::{Peer, Revoked};
 use crate::notify::Notify;
 
 bitflags! {
@@ -212,13 +213,53 @@ impl SignalChange {
     }
 }
 
+/// The value of a call that has completed well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// None: of a put, a get, a fence, and of an atomic that fetches nothing.
+    Nothing,
+    /// The former value of the word, of an atomic that fetches it.
+    Word(u64),
+    /// Of [`crate::Endpoint::connect`].
+    Peer(Peer),
+    /// Of [`crate::Endpoint::grant`].
+    Key(RemoteKey),
+    /// Of [`crate::Endpoint::revoke`].
+    Revoked(Revoked),
+}
+
+impl Value {
+    /// The word, of an atomic that fetches it.
+    #[must_use]
+    pub const fn word(self) -> Option<u64> {
+        if let Self::Word(word) = self { Some(word) } else { None }
+    }
+
+    /// The peer, of a connect.
+    #[must_use]
+    pub const fn peer(self) -> Option<Peer> {
+        if let Self::Peer(peer) = self { Some(peer) } else { None }
+    }
+
+    /// The key, of a grant.
+    #[must_use]
+    pub const fn key(self) -> Option<RemoteKey> {
+        if let Self::Key(key) = self { Some(key) } else { None }
+    }
+
+    /// How a revocation ended.
+    #[must_use]
+    pub const fn revoked(self) -> Option<Revoked> {
+        if let Self::Revoked(revoked) = self { Some(revoked) } else { None }
+    }
+}
+
 /// The state of an operation when the call that started it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Issued {
-    /// The operation has completed. The value is what a fetching operation returned, or 0. For a
-    /// lock the low 32 bits are its former value, and bit 32 is set if the addition was made.
-    Done(u64),
+    /// The operation has completed.
+    Done(Value),
     /// The operation goes on. An [`crate::Event::Completion`] with the caller's context follows.
     Pending,
 }

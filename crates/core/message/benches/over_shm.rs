@@ -79,7 +79,7 @@ fn main() {
         let range = LocalRange::whole(&region);
         let key = bare.grant(range, Audience::Partition, Access::READ, 1);
         let Ok(Issued::Done(key)) = key else { panic!("a local broker answers at once") };
-        keys.push(RemoteKey(key));
+        keys.push(key.key().expect("a key"));
         let into = (0..OUTSTANDING).map(|_| bare.register(LONG).expect("memory")).collect();
         let barrier = Arc::clone(&barrier);
         let (is_first, key) = (number == 0, RemoteKey(0));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weft_fabric::{
     Access, Armed, Audience, Endpoint, Event as FabricEvent, Issued, LocalRange, MessageHeader,
-    Operation, OperationError, Peer, Region, Waited,
+    Operation, OperationError, Peer, Region, Value, Waited,
 };
 
 use crate::error::{PlaceError, SendError, UnshareError};
@@ -90,7 +90,7 @@ impl<E: Endpoint> Messages<E> {
             return match sent {
                 Ok(()) => {
                     slip.sent();
-                    Ok(Issued::Done(0))
+                    Ok(Issued::Done(Value::Nothing))
                 }
                 Err(error) => {
                     let error = send_error(&error);

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use weft_fabric::{GrantError, OperationError, Peer, RemoteKey, Target};
+use weft_fabric::{GrantError, OperationError, Peer, RemoteKey, Target, Value};
 
 use crate::error::{MessageError, Offence};
 use crate::event::{Event, Notice, Ticket};
@@ -286,18 +286,16 @@ impl<R: Clone> Machine<R> {
         self.tell_room(peer);
     }
 
-    /// An operation that was started has ended. The value of a grant is its key.
-    pub fn completed(&mut self, operation: u32, result: Result<u64, OperationError>) {
+    /// An operation that was started has ended.
+    pub fn completed(&mut self, operation: u32, result: Result<Value, OperationError>) {
         match self.take_pending(operation) {
             Some(Pending::Fetch { ticket, buffer, .. }) => {
                 self.fetched(ticket, buffer, result.map(|_| ()));
             }
-            Some(Pending::Grant { share, peer, region }) => match result {
-                Ok(key) if self.shares.granted(share, peer, RemoteKey(key)) => {
-                    self.make_ready(peer);
-                }
+            Some(Pending::Grant { share, peer, region }) => match key_of(result) {
+                Ok(key) if self.shares.granted(share, peer, key) => self.make_ready(peer),
                 // Nobody waits for the key any more.
-                Ok(key) => self.revoke(vec![(region, RemoteKey(key))]),
+                Ok(key) => self.revoke(vec![(region, key)]),
                 Err(error) => self.grant_failed((share, peer), &grant_error(error)),
             },
             Some(Pending::Revoke { .. }) | None => {}
@@ -459,6 +457,11 @@ impl<R: Clone> Machine<R> {
             messages: self.links.iter().map(messages).sum(),
         }
     }
+}
+
+/// The key that a grant ended with.
+fn key_of(result: Result<Value, OperationError>) -> Result<RemoteKey, OperationError> {
+    result?.key().ok_or_else(|| OperationError::Broker { reason: "it told no key".to_owned() })
 }
 
 /// How a message ends whose memory was not granted.

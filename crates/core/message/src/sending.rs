@@ -1,6 +1,6 @@
 //! The machine's side that sends: credits, queues, announcements, their answers.
 
-use weft_fabric::{Issued, Peer, Target};
+use weft_fabric::{Issued, Peer, Target, Value};
 
 use crate::error::{MessageError, Offence, SendError, UnshareError};
 use crate::event::Notice;
@@ -145,7 +145,7 @@ impl<R: Clone> Machine<R> {
                 queued.is_pending = true;
                 Issued::Pending
             }
-            None => Issued::Done(0),
+            None => Issued::Done(Value::Nothing),
         }
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
-use weft_fabric::{OperationError, Peer, RemoteKey};
+use weft_fabric::{OperationError, Peer, RemoteKey, Revoked, Value};
 use weft_message::{
     Action, Body, CopyRegion, Event, Machine, MessageError, Options, Packet, Placement, Share,
     Ticket,
@@ -162,7 +162,7 @@ impl Side {
                         let bytes = source.0.lock().expect("one thread")[range].to_vec();
                         let mut target = into.0.lock().expect("one thread");
                         target[size(at)..size(at + length)].copy_from_slice(&bytes);
-                        Ok(0)
+                        Ok(Value::Nothing)
                     }
                 };
                 self.machine.completed(operation, result);
@@ -171,11 +171,11 @@ impl Side {
                 let key = self.next_key;
                 self.next_key += 1;
                 self.granted.insert(key, region);
-                self.machine.completed(operation, Ok(key));
+                self.machine.completed(operation, Ok(Value::Key(RemoteKey(key))));
             }
             Operation::Revoke { operation, key } => {
                 assert!(self.granted.remove(&key.0).is_some(), "a key is revoked once");
-                self.machine.completed(operation, Ok(0));
+                self.machine.completed(operation, Ok(Value::Revoked(Revoked::Published)));
             }
             Operation::Allocate { ticket, bytes } => {
                 let region = Fake(Arc::new(Mutex::new(vec![0; size(bytes)])));

@@ -2,7 +2,7 @@
 
 use weft_fabric::{
     Blocking, Endpoint, EndpointOptions, Event as FabricEvent, Group, Issued, MessageHeader,
-    NodeId, Operation, PATIENCE, Peer, Region, Source, Target, Transport,
+    NodeId, Operation, PATIENCE, Peer, Region, Source, Target, Transport, Value,
 };
 use weft_message::{
     Body, Event, MessageError, Messages, Options, PlaceError, Placement, SendError, Ticket,
@@ -93,10 +93,10 @@ impl Pair {
 fn a_short_message_behind_a_long_one_arrives_behind_it() {
     let mut pair = Pair::new(&Options::default());
     assert_eq!(pair.send("1", 100_000, 1), Ok(Issued::Pending));
-    assert_eq!(pair.send("2", 10, 2), Ok(Issued::Done(0)));
-    assert_eq!(pair.send("3", 300, 3), Ok(Issued::Done(0)));
+    assert_eq!(pair.send("2", 10, 2), Ok(Issued::Done(Value::Nothing)));
+    assert_eq!(pair.send("3", 300, 3), Ok(Issued::Done(Value::Nothing)));
     assert_eq!(pair.send("4", 5_000, 4), Ok(Issued::Pending));
-    assert_eq!(pair.send("5", 0, 5), Ok(Issued::Done(0)));
+    assert_eq!(pair.send("5", 0, 5), Ok(Issued::Done(Value::Nothing)));
     pair.settle();
     assert_eq!(pair.at_b.log, ["long 1", "short 2", "short 3", "long 4", "short 5"]);
     pair.at_a.log.sort();

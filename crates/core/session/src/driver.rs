@@ -235,7 +235,7 @@ impl<E: Endpoint> Sessions<E> {
         let context = self.context();
         let audience = Audience::Peer(session.peer);
         let result = match self.messages.endpoint().grant(range, audience, access, context) {
-            Ok(Issued::Done(key)) => Ok(key),
+            Ok(Issued::Done(value)) => Ok(value),
             Ok(Issued::Pending) => {
                 self.pending.insert(context, Pending::Grant(session, pool));
                 return Ok(pool);

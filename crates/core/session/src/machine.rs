@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use weft_fabric::{DownReason, OperationError, Peer, RemoteKey, ServiceName};
+use weft_fabric::{DownReason, OperationError, Peer, RemoteKey, ServiceName, Value};
 use weft_message::MessageError;
 
 use crate::blocks::Memory;
@@ -224,20 +224,20 @@ impl<R> Machine<R> {
     }
 
     /// The key of an own pool was granted, or not.
-    pub fn granted(&mut self, id: SessionId, pool: PoolId, result: Result<u64, OperationError>) {
+    pub fn granted(&mut self, id: SessionId, pool: PoolId, result: Result<Value, OperationError>) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let is_ending = session.is_ending();
-        match result {
+        let no_key = || OperationError::Broker { reason: "it told no key".to_owned() };
+        match result.and_then(|value| value.key().ok_or_else(no_key)) {
             Ok(key) if is_ending => {
-                let key = RemoteKey(key);
                 self.actions.push_back(Action::Revoke { session: id, key });
             }
-            Ok(number) => {
+            Ok(granted) => {
                 let Some(own) = session.pools.get_mut(&pool) else { return };
                 let Memory::Own { key, .. } = &mut own.memory else { return };
-                *key = Some(RemoteKey(number));
+                *key = Some(granted);
                 let shape = own.shape;
-                let lent = crate::frame::Lent { key: RemoteKey(number), access: shape.access };
+                let lent = crate::frame::Lent { key: granted, access: shape.access };
                 let numbers = [pool.number, shape.block_bytes, shape.blocks];
                 let behind = lent.emit();
                 self.letter(id, Kind::Pool, numbers, (&behind, Vec::new()), Matter::Nothing);

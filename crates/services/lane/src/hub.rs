@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weft_fabric::{
     Access, Armed, Audience, Endpoint, Event, Issued, LocalRange, MessageHeader, Notification,
-    OperationError, Peer, RemoteKey, SendError, Side, Standing, WaitFor,
+    OperationError, Peer, RemoteKey, SendError, Side, Standing, Value, WaitFor,
 };
 
 use crate::attention::{Ending, Word};
@@ -145,7 +145,7 @@ impl<E: Endpoint> Hub<E> {
         enum Seen {
             Message(Peer, u8, Vec<u8>),
             Notification(Notification),
-            Completion(u64, Result<u64, OperationError>),
+            Completion(u64, Result<Value, OperationError>),
             Down(Peer),
             Room(Peer),
         }
@@ -271,7 +271,7 @@ impl<E: Endpoint> Hub<E> {
         let issued = self.endpoint.grant(range, audience, Access::WRITE, call);
         self.hold(number, Held::Memory(cell));
         match issued {
-            Ok(Issued::Done(key)) => self.table.granted(number, Some(RemoteKey(key))),
+            Ok(Issued::Done(value)) => self.table.granted(number, value.key()),
             Ok(Issued::Pending) => {}
             Err(_) => self.table.granted(number, None),
         }
@@ -427,10 +427,10 @@ impl<E: Endpoint> Hub<E> {
         }
     }
 
-    fn completed(&mut self, context: u64, result: Result<u64, OperationError>) {
+    fn completed(&mut self, context: u64, result: Result<Value, OperationError>) {
         let number = LaneNumber(u32::try_from(context & u64::from(u32::MAX)).expect("32 bits"));
         match context >> 32 {
-            call::GRANT => self.table.granted(number, result.ok().map(RemoteKey)),
+            call::GRANT => self.table.granted(number, result.ok().and_then(Value::key)),
             call::REVOKE => self.table.revoked(number),
             call::CLOSE => {
                 if let Some(key) = self.closing.remove(&number) {

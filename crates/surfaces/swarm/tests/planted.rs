@@ -10,7 +10,7 @@ use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, ConnectError, Endpoint, EndpointAddress, Event,
     GrantError, Group, GroupError, InviteError, Issued, LocalRange, MessageHeader, Operation,
     OperationError, PartitionId, Peer, Reach, Register, RegisterError, RemoteKey, SendError,
-    Signal, Source, Target, Ticket, Waited, WindowError,
+    Signal, Source, Target, Ticket, Value, Waited, WindowError,
 };
 use weft_swarm::{Kind, Plan, Violation, run, run_over};
 use weft_transport_sim::{SimEndpoint, SimRegion, SimWindow};
@@ -141,7 +141,7 @@ impl Endpoint for Faulty {
 
     fn revoke(&mut self, key: RemoteKey, context: u64) -> Result<Issued, GrantError> {
         if self.strikes.fault == Fault::LeakedKey && self.strikes.strike() {
-            return Ok(Issued::Done(0));
+            return Ok(Issued::Done(Value::Nothing));
         }
         self.inner.revoke(key, context)
     }
@@ -227,7 +227,7 @@ impl Endpoint for Faulty {
         fn cancel(&mut self, to: Peer, context: u64) -> Result<(), OperationError>;
         fn window(&mut self, to: Peer, key: RemoteKey) -> Result<SimWindow, WindowError>;
         fn finish(&mut self, context: u64, timeout: Duration)
-            -> Option<Result<u64, OperationError>>;
+            -> Option<Result<Value, OperationError>>;
         fn wait(&mut self, timeout: Option<Duration>) -> Waited;
         fn arm(&mut self) -> Armed;
     }

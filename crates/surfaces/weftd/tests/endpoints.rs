@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weft_fabric::{
     Access, Atomic, Audience, Blocking, Endpoint, EndpointAddress, Event, Issued, LocalRange,
     MessageHeader, Notify, Operation, PATIENCE, Peer, Progress, Region, RemoteKey, SendError,
-    Source, Target,
+    Source, Target, Value,
 };
 use weft_transport_shm::{Parameters, ShmEndpoint};
 
@@ -280,7 +280,7 @@ fn one_sided_operations_need_nothing_of_a_stopped_target() {
     let word = Target::new(key, 0);
     for old in [u64::from_le_bytes(*b"first\0\0\0"), u64::from_le_bytes(*b"first\0\0\0") + 5] {
         let added = near.atomic(far, word, Atomic::fetch_add(5), Operation::new(3));
-        assert_eq!(added, Ok(Issued::Done(old)));
+        assert_eq!(added, Ok(Issued::Done(Value::Word(old))));
     }
     assert!(is_stopped(), "it was stopped all the time");
     child.kill().expect("ours");

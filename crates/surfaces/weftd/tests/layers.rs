@@ -102,7 +102,7 @@ impl Host {
                 })
             }
         };
-        value.map(Peer::of_value).map_err(|error| match error {
+        value.map(|value| value.peer().expect("a peer")).map_err(|error| match error {
             OperationError::Connect(error) => error,
             other => panic!("{other}"),
         })

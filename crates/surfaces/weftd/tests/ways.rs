@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use weft_fabric::{
     Access, Audience, Blocking, Endpoint, EndpointAddress, Event, GrantError, HostMemory, Issued,
     LocalRange, MessageHeader, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey,
-    Revoked, Source, Target, Way,
+    Revoked, Source, Target, Value, Way,
 };
 use weft_memory::Memory;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmRegion};
@@ -135,7 +135,7 @@ fn put_all(
     to: Peer,
     target: Target,
     bytes: &[u8],
-) -> Result<u64, OperationError> {
+) -> Result<Value, OperationError> {
     let start = Instant::now();
     loop {
         assert!(start.elapsed() < WATCHDOG, "there is never room");
@@ -152,7 +152,7 @@ fn put_all(
 }
 
 /// Waits for the completion of an operation.
-fn end_of(endpoint: &mut ShmEndpoint, context: u64) -> Result<u64, OperationError> {
+fn end_of(endpoint: &mut ShmEndpoint, context: u64) -> Result<Value, OperationError> {
     let mut end = None;
     until(endpoint, "a completion", |event| {
         if let Event::Completion(completion) = event
@@ -309,14 +309,14 @@ fn an_owner_that_is_killed_in_the_middle_ends_the_operations_on_its_memory() {
         let (key, number) = (key_in(&payload), owner.number());
         let far = near.connect_within(address, PATIENCE).expect("it spoke");
         let target = Target::new(key, 0);
-        assert_eq!(put_all(&mut near, far, target, &vec![1; LENGTH]), Ok(0));
+        assert_eq!(put_all(&mut near, far, target, &vec![1; LENGTH]), Ok(Value::Nothing));
         let killer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_micros(round * 1370 % 9000));
             kill_process(number, Signal::KILL).expect("ours");
         });
         // Puts until one fails. The bytes are gone with the process.
         let bytes = vec![2; LENGTH];
-        let mut last = Ok(0);
+        let mut last = Ok(Value::Nothing);
         let start = Instant::now();
         while last.is_ok() {
             assert!(start.elapsed() < WATCHDOG, "puts to a dead process end well");
@@ -351,15 +351,15 @@ fn a_stopped_owner_is_written_to_by_the_kernel() {
     let (address, payload) = message(&mut near, tag::KEY);
     let far = near.connect_within(address, PATIENCE).expect("it spoke");
     let target = Target::new(key_in(&payload), 0);
-    assert_eq!(put_all(&mut near, far, target, &vec![1; LENGTH]), Ok(0));
+    assert_eq!(put_all(&mut near, far, target, &vec![1; LENGTH]), Ok(Value::Nothing));
     owner.stop();
     let bytes: Vec<u8> = (0..LENGTH).map(|at| at.to_le_bytes()[0] | 1).collect();
     let into = near.register(LENGTH as u64).expect("memory");
     let whole = LocalRange::whole(&into);
     let put = near.put(far, Source::Bytes(&bytes), target, Operation::new(1));
-    assert_eq!(put, Ok(Issued::Done(0)));
+    assert_eq!(put, Ok(Issued::Done(Value::Nothing)));
     let got = near.get(far, target, whole, Operation::new(2));
-    assert_eq!(got, Ok(Issued::Done(0)));
+    assert_eq!(got, Ok(Issued::Done(Value::Nothing)));
     owner.go_on();
     let mut found = vec![0; LENGTH];
     into.read(0, &mut found).expect("inside");
@@ -414,7 +414,7 @@ fn nothing_is_written_to_the_program_that_took_the_owner_s_place() {
     let (address, payload) = message(&mut near, tag::KEY);
     let far = near.connect_within(address, PATIENCE).expect("it spoke");
     let target = Target::new(key_in(&payload), 0);
-    assert_eq!(put_all(&mut near, far, target, b"first"), Ok(0));
+    assert_eq!(put_all(&mut near, far, target, b"first"), Ok(Value::Nothing));
     near.send_short(far, MessageHeader::tag(tag::EXEC), &[]).expect("room");
     let name = format!("/proc/{}/comm", owner.0.id());
     let start = Instant::now();

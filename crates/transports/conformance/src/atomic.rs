@@ -2,7 +2,7 @@
 
 use weft_fabric::{
     Access, Atomic, AtomicOperation, Command, Endpoint, Operation, OperationError, Peer, Region,
-    Signal, SignalChange, Source, Target, Width,
+    Signal, SignalChange, Source, Target, Value, Width,
 };
 
 use crate::{Bench, Rig};
@@ -55,7 +55,7 @@ pub fn an_atomic_changes_only_its_word<B: Bench>() {
         region.write(0, &[0xff; 32]).expect("inside");
         let add = Atomic::new(AtomicOperation::FetchAdd, Width::Bits32, 1);
         let result = run(&mut rig, peer, Target::new(key, offset), add);
-        assert_eq!(result, Ok(0xffff_ffff));
+        assert_eq!(result, Ok(Value::Word(0xffff_ffff)));
         let mut expected = [0xff; 32];
         let place = usize::try_from(offset).expect("small");
         expected[place..place + 4].fill(0);
@@ -88,7 +88,10 @@ pub fn an_atomic_read_needs_the_right_to_read_alone<B: Bench>() {
     let (region, key) = rig.share(1, 64, Access::READ);
     region.store(16, 0x0102_0304_0506_0708).expect("aligned");
     for (width, value) in [(Width::Bits64, 0x0102_0304_0506_0708), (Width::Bits32, 0x0506_0708)] {
-        assert_eq!(run(&mut rig, peer, Target::new(key, 16), Atomic::read(width)), Ok(value));
+        assert_eq!(
+            run(&mut rig, peer, Target::new(key, 16), Atomic::read(width)),
+            Ok(Value::Word(value))
+        );
         let denied = Err(OperationError::AccessDenied { command: Command::Atomic });
         for atomic in [Atomic::write(width, 0), Atomic::new(AtomicOperation::Or, width, 0)] {
             assert_eq!(run(&mut rig, peer, Target::new(key, 16), atomic), denied);
@@ -115,7 +118,8 @@ pub fn additions_of_many_endpoints_sum_exactly<B: Bench>() {
             started.push((number, context, issued));
         }
         for (number, context, issued) in started {
-            seen.push(rig.finish(number, context, issued).expect("the key is valid"));
+            let value = rig.finish(number, context, issued).expect("the key is valid");
+            seen.push(value.word().expect("it fetches"));
         }
     }
     let count = u64::try_from(200 * ENDPOINTS).expect("small");
@@ -186,7 +190,7 @@ pub fn one_of_many_compare_swaps_wins<B: Bench>() {
         let mut winners = 0;
         for (number, context, issued) in started {
             let old = rig.finish(number, context, issued).expect("the key is valid");
-            winners += u32::from(old == round);
+            winners += u32::from(old == Value::Word(round));
         }
         assert_eq!((winners, region.load(0)), (1, Ok(round + 1)));
     }
@@ -197,16 +201,16 @@ fn run<B: Bench>(
     peer: Peer,
     target: Target,
     atomic: Atomic,
-) -> Result<u64, OperationError> {
+) -> Result<Value, OperationError> {
     rig.run(0, |endpoint, context| endpoint.atomic(peer, target, atomic, Operation::new(context)))
 }
 
-fn check(atomic: Atomic, old: u64, result: Result<u64, OperationError>, word: u64) {
+fn check(atomic: Atomic, old: u64, result: Result<Value, OperationError>, word: u64) {
     let mask = match atomic.width {
         Width::Bits32 => 0xffff_ffff,
         Width::Bits64 => u64::MAX,
     };
-    let former = if atomic.fetches { old & mask } else { 0 };
+    let former = if atomic.fetches { Value::Word(old & mask) } else { Value::Nothing };
     assert_eq!(result, Ok(former), "the result of {atomic:?}");
     // Written out here, since the suite must not depend on code that transports use.
     let expected = match atomic.operation {

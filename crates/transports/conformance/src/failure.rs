@@ -3,7 +3,7 @@
 use weft_fabric::{
     Access, Atomic, ConnectError, DownReason, Endpoint, EndpointAddress, EndpointOptions, Group,
     LocalRange, MessageHeader, Operation, OperationError, Peer, Region, Register, RemoteKey,
-    SendError, Source, Target, Window,
+    SendError, Source, Target, Value, Window,
 };
 
 use crate::{Bench, Down, Rig, Seen, pattern};
@@ -220,7 +220,7 @@ pub fn own_memory_survives_the_death_of_a_peer<B: Bench>() {
     let put = rig.run(1, |endpoint, context| {
         endpoint.put(back, Source::Bytes(&bytes), Target::new(key, 0), Operation::new(context))
     });
-    assert_eq!(put, Ok(0));
+    assert_eq!(put, Ok(Value::Nothing));
     let dead = rig.address(1);
     rig.kill(1);
     wait_down(&mut rig, 0, dead);
@@ -238,7 +238,7 @@ fn every_operation<B: Bench>(
     peer: Peer,
     key: RemoteKey,
     local: &<B::Endpoint as Endpoint>::Region,
-) -> [(&'static str, Result<u64, OperationError>); 5] {
+) -> [(&'static str, Result<Value, OperationError>); 5] {
     let target = Target::new(key, 0);
     let put = rig
         .run(0, |one, context| one.put(peer, Source::Bytes(b"x"), target, Operation::new(context)));

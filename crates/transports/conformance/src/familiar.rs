@@ -3,7 +3,7 @@
 
 use weft_fabric::{
     Access, Atomic, Audience, Command, Endpoint, LocalRange, Operation, OperationError, Peer,
-    Region, RegionError, Register, RemoteKey, Source, Target,
+    Region, RegionError, Register, RemoteKey, Source, Target, Value,
 };
 
 use crate::{Bench, Rig, pattern};
@@ -102,7 +102,10 @@ pub fn familiar_keys_are_told_apart<B: Bench>() {
             for (peer, key, region) in shared {
                 for _ in 0..row {
                     value += 1;
-                    assert_eq!(put(&mut rig, peer, Target::new(key, 16), value), Ok(0));
+                    assert_eq!(
+                        put(&mut rig, peer, Target::new(key, 16), value),
+                        Ok(Value::Nothing)
+                    );
                     assert_eq!(region.load(16), Ok(value));
                 }
             }
@@ -178,7 +181,7 @@ fn put<B: Bench>(
     peer: Peer,
     target: Target,
     value: u64,
-) -> Result<u64, OperationError> {
+) -> Result<Value, OperationError> {
     rig.run(0, |endpoint, context| {
         let bytes = value.to_le_bytes();
         endpoint.put(peer, Source::Bytes(&bytes), target, Operation::new(context))
@@ -191,7 +194,7 @@ fn attempt<B: Bench>(
     peer: Peer,
     command: Command,
     target: Target,
-) -> Result<u64, OperationError> {
+) -> Result<Value, OperationError> {
     match command {
         Command::Get => {
             let local = rig.local(0, &[0; 8]);

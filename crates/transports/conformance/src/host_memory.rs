@@ -3,7 +3,7 @@
 
 use weft_fabric::{
     Access, Addressable, Atomic, Endpoint, HostMemory, LocalRange, MessageHeader, Operation,
-    OperationError, Region, RegisterError, Source, Target, Way,
+    OperationError, Region, RegisterError, Source, Target, Value, Way,
 };
 
 use crate::{HostBench, Rig, pattern};
@@ -28,7 +28,7 @@ where
             let into = LocalRange::whole(&local);
             endpoint.get(peer, Target::new(key, 0), into, Operation::new(context))
         });
-        assert_eq!((got, contents(&local) == bytes), (Ok(0), true), "kind {kind}");
+        assert_eq!((got, contents(&local) == bytes), (Ok(Value::Nothing), true), "kind {kind}");
         let put = rig.run(0, |endpoint, context| {
             let target = Target::new(key, 100);
             endpoint.put(peer, Source::Bytes(&[7; 5000]), target, Operation::new(context))
@@ -41,9 +41,9 @@ where
         let way = B::way(kind, rig.endpoint(0).reach(peer).expect("the peer lives"));
         let (adds, change) = match way {
             Way::Kernel => (0, Err(OperationError::NotMapped)),
-            Way::Direct | Way::Refused => (1, Ok(word)),
+            Way::Direct | Way::Refused => (1, Ok(Value::Word(word))),
         };
-        assert_eq!((put, added), (Ok(0), change), "kind {kind}");
+        assert_eq!((put, added), (Ok(Value::Nothing), change), "kind {kind}");
         let mut expected = bytes;
         expected[100..5100].fill(7);
         expected[8192..8200].copy_from_slice(&word.wrapping_add(adds).to_le_bytes());
@@ -67,13 +67,17 @@ where
             let source = Source::Region(LocalRange::whole(&region));
             endpoint.put(peer, source, Target::new(key, 0), Operation::new(context))
         });
-        assert_eq!((put, contents(&far) == bytes), (Ok(0), true), "kind {kind}");
+        assert_eq!((put, contents(&far) == bytes), (Ok(Value::Nothing), true), "kind {kind}");
         far.write(10, b"from afar").expect("inside");
         let got = rig.run(0, |endpoint, context| {
             let into = LocalRange::new(&region, 3, 9);
             endpoint.get(peer, Target::new(key, 10), into, Operation::new(context))
         });
-        assert_eq!((got, &B::bytes(&memory)[3..12]), (Ok(0), &b"from afar"[..]), "kind {kind}");
+        assert_eq!(
+            (got, &B::bytes(&memory)[3..12]),
+            (Ok(Value::Nothing), &b"from afar"[..]),
+            "kind {kind}"
+        );
     }
 }
 
@@ -99,7 +103,10 @@ where
                 })
             };
             // Several times, so that the transport may remember where the key leads.
-            assert_eq!([put(9), put(9), put(9), put(round)], [Ok(0), Ok(0), Ok(0), Ok(0)]);
+            assert_eq!(
+                [put(9), put(9), put(9), put(round)],
+                [Ok(Value::Nothing), Ok(Value::Nothing), Ok(Value::Nothing), Ok(Value::Nothing)]
+            );
             rig.revoke(1, key).expect("it is in force");
             let late = rig.run(0, |endpoint, context| {
                 let target = Target::new(key, 0);
@@ -137,17 +144,17 @@ where
             })
         };
         let there = |byte| assert_eq!(B::bytes(&memory)[0], byte, "kind {kind}");
-        assert_eq!(put(&mut rig, keys[0], 1), Ok(0));
+        assert_eq!(put(&mut rig, keys[0], 1), Ok(Value::Nothing));
         there(1);
-        assert_eq!(put(&mut rig, keys[1], 2), Ok(0));
+        assert_eq!(put(&mut rig, keys[1], 2), Ok(Value::Nothing));
         there(2);
         rig.revoke(1, keys[0].1).expect("it is in force");
         assert_eq!(put(&mut rig, keys[0], 3), Err(OperationError::InvalidKey));
-        assert_eq!(put(&mut rig, keys[1], 4), Ok(0));
+        assert_eq!(put(&mut rig, keys[1], 4), Ok(Value::Nothing));
         there(4);
         let first = rig.remove(1);
         drop(first);
-        assert_eq!(put(&mut rig, keys[1], 5), Ok(0));
+        assert_eq!(put(&mut rig, keys[1], 5), Ok(Value::Nothing));
         there(5);
     }
 }
@@ -182,7 +189,7 @@ where
         if rig.endpoint(0).capabilities().completes_inline {
             assert!(is_there, "kind {kind}");
         }
-        assert_eq!(rig.finish(0, context, issued), Ok(0), "kind {kind}");
+        assert_eq!(rig.finish(0, context, issued), Ok(Value::Nothing), "kind {kind}");
         assert_eq!(&B::bytes(&memory)[9..14], b"there", "kind {kind}");
         let unknown = rig.endpoint(0).reach(weft_fabric::Peer(u32::MAX));
         assert_eq!(unknown, Err(OperationError::UnknownPeer));
@@ -239,7 +246,7 @@ fn one_operation_reaches<B: HostBench>(
         .collect();
     let put = rig
         .run(0, |endpoint, context| endpoint.put_vectored(peer, &ranges, Operation::new(context)));
-    assert_eq!(put, Ok(0));
+    assert_eq!(put, Ok(Value::Nothing));
     for (region, _) in regions {
         assert_eq!(contents(region)[100..], bytes[..]);
         region.write(0, &[0; LENGTH]).expect("inside");
@@ -258,7 +265,10 @@ fn one_operation_reaches<B: HostBench>(
         .collect();
     let got =
         rig.run(0, |endpoint, context| endpoint.get_vectored(peer, &gets, Operation::new(context)));
-    assert_eq!((got, contents(&local)), (Ok(0), pattern(7, LENGTH).repeat(regions.len())));
+    assert_eq!(
+        (got, contents(&local)),
+        (Ok(Value::Nothing), pattern(7, LENGTH).repeat(regions.len()))
+    );
     // The last range leaves its region.
     ranges.last_mut().expect("some").1.offset = 101;
     let refused = rig
@@ -299,7 +309,7 @@ where
             assert_eq!(contents(region), vec![round; LENGTH], "the message tells of it");
         }
         for (context, issued) in pending {
-            assert_eq!(rig.finish(0, context, issued), Ok(0));
+            assert_eq!(rig.finish(0, context, issued), Ok(Value::Nothing));
         }
     }
 }
@@ -323,7 +333,7 @@ where
                 endpoint.put(peer, source, target, Operation::new(context))
             })
         };
-        assert_eq!(put(&mut rig, peer), Ok(0));
+        assert_eq!(put(&mut rig, peer), Ok(Value::Nothing));
         let mut pending = Vec::new();
         for _ in 0..8 {
             let context = rig.context();
@@ -334,13 +344,16 @@ where
         rig.endpoint(0).disconnect(peer).expect("the peer lives");
         for (context, issued) in pending {
             let end = rig.finish(0, context, issued);
-            assert!(matches!(end, Ok(0) | Err(OperationError::PeerDown)), "kind {kind}: {end:?}");
+            assert!(
+                matches!(end, Ok(Value::Nothing) | Err(OperationError::PeerDown)),
+                "kind {kind}: {end:?}"
+            );
         }
         assert_eq!(put(&mut rig, peer), Err(OperationError::PeerDown), "kind {kind}");
         let there = rig.address(1);
         rig.until("the ends of the pair", |rig| rig.downs(0).len() == 1 && rig.downs(1).len() == 1);
         let peer = rig.try_connect(0, there).expect("it is open");
-        assert_eq!((put(&mut rig, peer), contents(&region) == bytes), (Ok(0), true));
+        assert_eq!((put(&mut rig, peer), contents(&region) == bytes), (Ok(Value::Nothing), true));
     }
 }
 

@@ -3,7 +3,7 @@
 use weft_fabric::{
     Access, Capabilities, ConnectError, Endpoint, EndpointLimits, EndpointOptions, GrantError,
     Group, LocalRange, MessageHeader, Notify, OpenError, Operation, OperationError, Region,
-    RegisterError, SendError, Source, Target, TrafficClass,
+    RegisterError, SendError, Source, Target, TrafficClass, Value,
 };
 
 use crate::{Bench, Rig, Seen, pattern};
@@ -120,7 +120,7 @@ fn operations_wait<B: Bench>(asked: usize) {
     let peer = rig.connect(number, 0);
     let (_region, key) = rig.share(0, 64, Access::WRITE);
     let resolved = rig.run(number, |endpoint, context| endpoint.resolve(peer, key, context));
-    assert_eq!(resolved, Ok(0));
+    assert_eq!(resolved, Ok(Value::Nothing));
     for round in 0..3 {
         let mut started = 0;
         let refused = loop {
@@ -334,5 +334,5 @@ fn exchange<B: Bench>(rig: &mut Rig<B>, from: usize, to: usize) {
         let (source, target) = (Source::Bytes(&[7; 8]), Target::new(key, 0));
         endpoint.put(peer, source, target, Operation::new(context))
     });
-    assert_eq!((put, region.load(0)), (Ok(0), Ok(u64::from_le_bytes([7; 8]))));
+    assert_eq!((put, region.load(0)), (Ok(Value::Nothing), Ok(u64::from_le_bytes([7; 8]))));
 }

@@ -2,7 +2,7 @@
 
 use weft_fabric::{
     Access, Audience, DownReason, Endpoint, EndpointOptions, GrantError, LocalRange, MessageHeader,
-    Operation, OperationError, Peer, Region, SendError, Source, Target,
+    Operation, OperationError, Peer, Region, SendError, Source, Target, Value,
 };
 
 use crate::{Bench, Rig};
@@ -93,7 +93,7 @@ pub fn a_pair_can_be_made_again<B: Bench>() {
         let put = rig.run(0, |endpoint, context| {
             endpoint.put(new, Source::Bytes(&[round; 8]), target, Operation::new(context))
         });
-        assert_eq!((put, region.load(0)), (Ok(0), Ok(u64::from_le_bytes([round; 8]))));
+        assert_eq!((put, region.load(0)), (Ok(Value::Nothing), Ok(u64::from_le_bytes([round; 8]))));
     }
     rig.settle();
     assert_eq!((rig.downs(0).len(), rig.downs(1).len()), (10, 10));
@@ -120,7 +120,7 @@ pub fn a_key_of_a_range_reaches_that_range_alone<B: Bench>() {
             endpoint.put(peer, Source::Bytes(&bytes), target, Operation::new(context))
         })
     };
-    assert_eq!(put(&mut rig, 0, 64), Ok(0));
+    assert_eq!(put(&mut rig, 0, 64), Ok(Value::Nothing));
     for (offset, length) in [(64, 1), (63, 2), (0, 65), (u64::MAX - 999, 8)] {
         let bytes = u64::try_from(length).expect("small");
         let refused = OperationError::OutOfBounds { offset, length: bytes, region: 64 };
@@ -134,7 +134,7 @@ pub fn a_key_of_a_range_reaches_that_range_alone<B: Bench>() {
     let added = rig.run(0, |endpoint, context| {
         endpoint.atomic(peer, Target::new(key, 8), add, Operation::new(context))
     });
-    assert_eq!(added, Ok(u64::from_le_bytes([7; 8])));
+    assert_eq!(added, Ok(Value::Word(u64::from_le_bytes([7; 8]))));
     assert_eq!(region.load(1008), Ok(u64::from_le_bytes([7; 8]) + 1));
     if let Some(window) = rig.window(0, peer, key) {
         assert_eq!(weft_fabric::Window::length(&window), 64);
@@ -144,7 +144,7 @@ pub fn a_key_of_a_range_reaches_that_range_alone<B: Bench>() {
     let odd = rig.grant_range(1, odd, Audience::Partition, Access::all()).expect("a grant");
     for (offset, expected) in [
         (0, Err(OperationError::Misaligned { offset: 0, alignment: 8 })),
-        (7, Ok(u64::from_le_bytes([7; 8]) + 1)),
+        (7, Ok(Value::Word(u64::from_le_bytes([7; 8]) + 1))),
     ] {
         let read = rig.run(0, |endpoint, context| {
             endpoint.atomic(peer, Target::new(odd, offset), add, Operation::new(context))
@@ -171,7 +171,7 @@ pub fn a_key_of_one_peer_serves_nobody_else<B: Bench>() {
         })
     };
     assert_eq!(put(1, second, 2), Err(OperationError::InvalidKey));
-    assert_eq!(put(0, first, 1), Ok(0));
+    assert_eq!(put(0, first, 1), Ok(Value::Nothing));
     assert_eq!(put(1, second, 3), Err(OperationError::InvalidKey));
     assert_eq!(region.load(0), Ok(u64::from_le_bytes([1; 8])));
 }
@@ -209,7 +209,7 @@ pub fn a_key_can_be_resolved_before_its_use<B: Bench>() {
     let (_region, key) = rig.share(1, 64, Access::WRITE);
     for _ in 0..2 {
         let resolved = rig.run(0, |endpoint, context| endpoint.resolve(peer, key, context));
-        assert_eq!(resolved, Ok(0));
+        assert_eq!(resolved, Ok(Value::Nothing));
     }
     let context = rig.context();
     let put = rig.endpoint(0).put(
@@ -219,7 +219,7 @@ pub fn a_key_can_be_resolved_before_its_use<B: Bench>() {
         Operation::new(context),
     );
     assert_ne!(put, Err(OperationError::WouldBlock));
-    assert_eq!(rig.finish(0, context, put), Ok(0));
+    assert_eq!(rig.finish(0, context, put), Ok(Value::Nothing));
     let unknown = rig.run(0, |endpoint, context| endpoint.resolve(Peer(u32::MAX), key, context));
     assert_eq!(unknown, Err(OperationError::UnknownPeer));
 }

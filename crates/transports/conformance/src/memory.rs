@@ -3,7 +3,7 @@
 use weft_fabric::{
     Access, Atomic, Command, Endpoint, EndpointOptions, GrantError, Issued, LocalRange, Operation,
     OperationError, Partition, PartitionId, Peer, Region, RegionError, RegisterError, RemoteKey,
-    Revoked, Source, Target,
+    Revoked, Source, Target, Value,
 };
 
 use crate::{Bench, Rig, pattern};
@@ -287,7 +287,7 @@ fn attempt<B: Bench>(
     peer: Peer,
     command: Command,
     target: Target,
-) -> Result<u64, OperationError> {
+) -> Result<Value, OperationError> {
     let local = rig.local(0, &[0; 8]);
     let start = |endpoint: &mut B::Endpoint, context| -> Result<Issued, OperationError> {
         match command {

@@ -3,7 +3,7 @@
 use weft_fabric::{
     Access, Atomic, AtomicOperation, Command, Endpoint, Issued, LocalRange, MessageHeader,
     Notification, Notify, Operation, OperationError, Peer, Region, RemoteKey, Side, Source, Target,
-    Width,
+    Value, Width,
 };
 
 use crate::{Bench, Rig, Seen, pattern};
@@ -91,7 +91,7 @@ pub fn data_is_there_before_its_notification<B: Bench>() {
         let mut found = vec![0; 70_000];
         region.read(0, &mut found).expect("inside");
         assert!(found == bytes, "the notification overtook its data");
-        assert_eq!(scene.rig.finish(0, context, issued), Ok(0));
+        assert_eq!(scene.rig.finish(0, context, issued), Ok(Value::Nothing));
     }
 }
 
@@ -115,7 +115,7 @@ pub fn a_get_has_its_data_before_its_notification<B: Bench>() {
     let mut found = vec![0; 10_000];
     local.read(0, &mut found).expect("inside");
     assert_eq!(found, bytes);
-    assert_eq!(scene.rig.finish(0, context, issued), Ok(0));
+    assert_eq!(scene.rig.finish(0, context, issued), Ok(Value::Nothing));
 }
 
 /// Notifications of one initiator arrive in the order of its calls.
@@ -143,7 +143,7 @@ pub fn notifications_arrive_in_order<B: Bench>() {
                 )
             }
         };
-        assert_eq!(scene.rig.run(0, start), Ok(0));
+        assert_eq!(scene.rig.run(0, start), Ok(Value::Nothing));
     }
     scene.rig.settle();
     let received = scene.rig.take_notifications(1);
@@ -158,7 +158,10 @@ pub fn notifications_and_messages_keep_their_order<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     let (_region, key) = rig.share(1, 64, Access::WRITE);
-    assert_eq!(rig.run(0, |endpoint, context| endpoint.resolve(peer, key, context)), Ok(0));
+    assert_eq!(
+        rig.run(0, |endpoint, context| endpoint.resolve(peer, key, context)),
+        Ok(Value::Nothing)
+    );
     for number in 0..100_u8 {
         let notify = Notify::COMPLETER.class(number);
         let operation = Operation::new(0).quiet().notify(notify);
@@ -267,7 +270,7 @@ impl<B: Bench> Scene<B> {
         Self { rig, peer, region, key, local }
     }
 
-    fn run(&mut self, command: Command, notify: Notify) -> (u64, Result<u64, OperationError>) {
+    fn run(&mut self, command: Command, notify: Notify) -> (u64, Result<Value, OperationError>) {
         let Self { rig, peer, key, local, .. } = self;
         let (peer, target) = (*peer, Target::new(*key, OFFSET));
         let bytes = [3; 40];

@@ -2,7 +2,7 @@
 
 use weft_fabric::{
     Access, Endpoint, Issued, LocalRange, MessageHeader, Notify, Operation, OperationError, Region,
-    Signal, SignalChange, Source, Target,
+    Signal, SignalChange, Source, Target, Value,
 };
 
 use crate::rig::Seen;
@@ -178,7 +178,7 @@ pub fn a_fence_of_all_peers_comes_last<B: Bench>() {
             assert!(put.is_ok(), "{put:?}");
         }
         let fenced = rig.run(0, |endpoint, context| endpoint.fence_all(context));
-        assert_eq!(fenced, Ok(0));
+        assert_eq!(fenced, Ok(Value::Nothing));
         for (number, (_, (region, _))) in (0..).zip(&targets) {
             let mut bytes = vec![0; length(number)];
             region.read(0, &mut bytes).expect("inside");
@@ -190,10 +190,10 @@ pub fn a_fence_of_all_peers_comes_last<B: Bench>() {
 /// A fence of all peers completes for an endpoint without peers, and beside a dead peer.
 pub fn a_fence_of_all_peers_does_not_wait_for_the_dead<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
-    assert_eq!(rig.run(0, |endpoint, context| endpoint.fence_all(context)), Ok(0));
+    assert_eq!(rig.run(0, |endpoint, context| endpoint.fence_all(context)), Ok(Value::Nothing));
     rig.connect(0, 1);
     rig.kill(1);
-    assert_eq!(rig.run(0, |endpoint, context| endpoint.fence_all(context)), Ok(0));
+    assert_eq!(rig.run(0, |endpoint, context| endpoint.fence_all(context)), Ok(Value::Nothing));
 }
 
 /// A quiet operation has no completion when it ends well, and one when it fails.
@@ -237,7 +237,7 @@ pub fn quiet_operations_give_their_places_back<B: Bench>() {
             }
         });
     }
-    assert_eq!(rig.run(0, |endpoint, context| endpoint.fence(peer, context)), Ok(0));
+    assert_eq!(rig.run(0, |endpoint, context| endpoint.fence(peer, context)), Ok(Value::Nothing));
     assert_eq!(region.load(0), Ok(many));
 }
 
@@ -270,7 +270,7 @@ pub fn a_batch_without_its_last_operation_arrives<B: Bench>() {
         let peer = rig.connect(0, 1);
         let (_region, key) = rig.share(1, 64, Access::WRITE);
         let warm = rig.run(0, |endpoint, context| endpoint.resolve(peer, key, context));
-        assert_eq!(warm, Ok(0));
+        assert_eq!(warm, Ok(Value::Nothing));
         let _ = rig.endpoint(1).arm();
         let told = Operation::new(0).quiet().notify(Notify::COMPLETER);
         let put = |rig: &mut Rig<B>, offset, operation| {
@@ -369,7 +369,7 @@ pub fn a_cancel_without_its_operation_has_no_effect<B: Bench>() {
     assert_eq!(rig.endpoint(0).cancel(peer, context), Ok(()));
     let target = Target::new(key, 0);
     let put = rig.endpoint(0).put(peer, Source::Bytes(&[1; 8]), target, Operation::new(context));
-    assert_eq!(rig.finish(0, context, put), Ok(0));
+    assert_eq!(rig.finish(0, context, put), Ok(Value::Nothing));
     assert_eq!(rig.endpoint(0).cancel(peer, context), Ok(()));
     rig.settle();
     assert_eq!(rig.take_completion(0, context), None);
@@ -381,7 +381,7 @@ fn reported<B: Bench>(
     rig: &mut Rig<B>,
     context: u64,
     issued: Result<weft_fabric::Issued, OperationError>,
-) -> Option<Result<u64, OperationError>> {
+) -> Option<Result<Value, OperationError>> {
     if let Err(error) = issued {
         return Some(Err(error));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft_fabric::{
     Access, Audience, ConnectError, Endpoint, EndpointOptions, Group, InviteError, LocalRange,
     MessageHeader, OpenError, Operation, OperationError, Partition, PartitionId, Region,
-    ServiceName, Source, Target, Ticket,
+    ServiceName, Source, Target, Ticket, Value,
 };
 
 use crate::{Bench, Rig};
@@ -70,7 +70,7 @@ fn are_members<B: Bench>(rig: &mut Rig<B>, host: usize, guest: usize) {
         let (source, target) = (Source::Bytes(&[7; 8]), Target::new(key, 0));
         endpoint.put(there, source, target, Operation::new(context))
     });
-    assert_eq!((put, region.load(0)), (Ok(0), Ok(u64::from_le_bytes([7; 8]))));
+    assert_eq!((put, region.load(0)), (Ok(Value::Nothing), Ok(u64::from_le_bytes([7; 8]))));
     let sent = rig.multicast(host, Group::BROADCAST, MessageHeader::tag(2), &[b"x"]);
     assert_eq!(sent, Ok(1));
     assert_eq!(rig.messages(guest, 1)[0].group, Some(Group::BROADCAST));

@@ -11,7 +11,7 @@ use weft_fabric::{
     Access, Audience, Completion, ConnectError, DownReason, Endpoint, EndpointAddress,
     EndpointOptions, Event, GrantError, Group, GroupError, InviteError, Issued, LocalRange,
     MessageHeader, Notification, OperationError, Peer, Region, RemoteKey, Revoked, SendError,
-    Ticket,
+    Ticket, Value,
 };
 
 use crate::Bench;
@@ -171,7 +171,8 @@ impl<B: Bench> Rig<B> {
         let context = self.context();
         let issued = self.endpoint(from).connect(to, context)?;
         match self.finish(from, context, Ok(issued)) {
-            Ok(handle) => Ok(Peer::of_value(handle)),
+            Ok(Value::Peer(peer)) => Ok(peer),
+            Ok(value) => panic!("a connect ended with {value:?}"),
             Err(OperationError::Connect(error)) => Err(error),
             Err(other) => panic!("a connect ended with {other:?}"),
         }
@@ -203,7 +204,8 @@ impl<B: Bench> Rig<B> {
     ) -> Result<RemoteKey, GrantError> {
         let context = self.context();
         let issued = self.endpoint(number).grant(range, audience, access, context)?;
-        right_of(self.finish(number, context, Ok(issued))).map(RemoteKey)
+        let value = right_of(self.finish(number, context, Ok(issued)))?;
+        Ok(value.key().expect("the value of a grant is a key"))
     }
 
     /// Revokes a key.
@@ -213,7 +215,8 @@ impl<B: Bench> Rig<B> {
     pub fn revoke(&mut self, number: usize, key: RemoteKey) -> Result<Revoked, GrantError> {
         let context = self.context();
         let issued = self.endpoint(number).revoke(key, context)?;
-        right_of(self.finish(number, context, Ok(issued))).map(Revoked::of_value)
+        let value = right_of(self.finish(number, context, Ok(issued)))?;
+        Ok(value.revoked().expect("the value of a revocation says how it ended"))
     }
 
     /// Opens a window. `None` if the bench has none, and says so.
@@ -375,7 +378,7 @@ impl<B: Bench> Rig<B> {
         &mut self,
         number: usize,
         mut start: impl FnMut(&mut B::Endpoint, u64) -> Result<Issued, OperationError>,
-    ) -> Result<u64, OperationError> {
+    ) -> Result<Value, OperationError> {
         let context = self.context();
         let mut issued = Err(OperationError::WouldBlock);
         self.until("room for an operation", |rig| {
@@ -397,7 +400,7 @@ impl<B: Bench> Rig<B> {
         number: usize,
         context: u64,
         issued: Result<Issued, OperationError>,
-    ) -> Result<u64, OperationError> {
+    ) -> Result<Value, OperationError> {
         match issued {
             Ok(Issued::Done(value)) => {
                 self.station(number).done.insert(context);
@@ -421,7 +424,7 @@ impl<B: Bench> Rig<B> {
         &mut self,
         number: usize,
         context: u64,
-    ) -> Option<Result<u64, OperationError>> {
+    ) -> Option<Result<Value, OperationError>> {
         let seen = &mut self.station(number).seen;
         let index = seen.iter().position(
             |seen| matches!(seen, Seen::Completion(completion) if completion.context == context),
@@ -538,7 +541,7 @@ impl<B: Bench> Rig<B> {
 /// The regions of a bench's endpoints.
 pub type RegionOf<B> = <<B as Bench>::Endpoint as Endpoint>::Region;
 
-fn right_of(result: Result<u64, OperationError>) -> Result<u64, GrantError> {
+fn right_of(result: Result<Value, OperationError>) -> Result<Value, GrantError> {
     result.map_err(|error| match error {
         OperationError::Grant(error) => error,
         other => panic!("a change of rights ended with {other:?}"),

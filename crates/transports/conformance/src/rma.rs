@@ -1,7 +1,7 @@
 //! Cases: put, get, immediate puts and fences.
 
 use weft_fabric::{
-    Access, Endpoint, LocalRange, Operation, OperationError, Peer, Region, Source, Target,
+    Access, Endpoint, LocalRange, Operation, OperationError, Peer, Region, Source, Target, Value,
 };
 
 use crate::{Bench, Rig, pattern};
@@ -39,7 +39,7 @@ pub fn a_put_from_a_region_arrives_whole<B: Bench>() {
             let target = Target::new(key, length_of(MARGIN));
             endpoint.put(peer, source, target, Operation::new(context))
         });
-        assert_eq!(result, Ok(0));
+        assert_eq!(result, Ok(Value::Nothing));
         assert_holds(&region, MARGIN, &bytes[5..5 + size]);
         region.write(0, &vec![0; size + 2 * MARGIN]).expect("inside");
     }
@@ -91,7 +91,7 @@ pub fn bytes_of_a_put_are_captured_by_the_call<B: Bench>() {
     let target = Target::new(key, 64);
     let issued = rig.endpoint(0).put(peer, Source::Bytes(&bytes), target, Operation::new(context));
     bytes.fill(0xee);
-    assert_eq!(rig.finish(0, context, issued), Ok(0));
+    assert_eq!(rig.finish(0, context, issued), Ok(Value::Nothing));
     assert_holds(&region, 64, &sent);
 }
 
@@ -108,7 +108,7 @@ pub fn an_immediate_put_writes_its_low_bytes<B: Bench>() {
                 let target = Target::new(key, offset);
                 endpoint.put_immediate(peer, value, length, target, Operation::new(context))
             });
-            assert_eq!(result, Ok(0));
+            assert_eq!(result, Ok(Value::Nothing));
             let place = usize::try_from(offset).expect("small");
             assert_holds(&region, place, &value.to_le_bytes()[..usize::from(length)]);
         }
@@ -143,12 +143,12 @@ pub fn a_fence_completes_after_everything_before_it<B: Bench>() {
         started.push((context, issued));
     }
     let fenced = rig.run(0, |endpoint, context| endpoint.fence(peer, context));
-    assert_eq!(fenced, Ok(0));
+    assert_eq!(fenced, Ok(Value::Nothing));
     let mut all = vec![0; 64 * 1024];
     region.read(0, &mut all).expect("inside");
     assert!(all.chunks(1024).all(|part| part == bytes));
     for (context, issued) in started {
-        assert_eq!(rig.finish(0, context, issued), Ok(0));
+        assert_eq!(rig.finish(0, context, issued), Ok(Value::Nothing));
     }
 }
 
@@ -157,7 +157,10 @@ pub fn a_fence_without_operations_completes<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     for _ in 0..3 {
-        assert_eq!(rig.run(0, |endpoint, context| endpoint.fence(peer, context)), Ok(0));
+        assert_eq!(
+            rig.run(0, |endpoint, context| endpoint.fence(peer, context)),
+            Ok(Value::Nothing)
+        );
     }
 }
 
@@ -184,7 +187,7 @@ pub fn more_operations_than_can_be_pending_are_refused_or_end<B: Bench>() {
     }
     assert_eq!(started.len() + refused, wanted);
     for (context, issued) in started {
-        assert_eq!(rig.finish(0, context, issued), Ok(0));
+        assert_eq!(rig.finish(0, context, issued), Ok(Value::Nothing));
     }
     assert_eq!(region.load(last % 8192 * 8), Ok(last));
     put(&mut rig, peer, &[1; 8], Target::new(key, 0));
@@ -204,7 +207,7 @@ pub fn both_sides_put_and_get_at_once<B: Bench>() {
                 let target = Target::new(key, round);
                 endpoint.put(peer, Source::Bytes(&bytes), target, Operation::new(context))
             });
-            assert_eq!(result, Ok(0));
+            assert_eq!(result, Ok(Value::Nothing));
         }
         let mut read = vec![0; 1000];
         for region in [&left, &right] {
@@ -218,7 +221,7 @@ fn put<B: Bench>(rig: &mut Rig<B>, peer: Peer, bytes: &[u8], target: Target) {
     let result = rig.run(0, |endpoint, context| {
         endpoint.put(peer, Source::Bytes(bytes), target, Operation::new(context))
     });
-    assert_eq!(result, Ok(0));
+    assert_eq!(result, Ok(Value::Nothing));
 }
 
 fn get<B: Bench>(
@@ -233,7 +236,7 @@ fn get<B: Bench>(
     let result = rig.run(0, |endpoint, context| {
         endpoint.get(peer, source, LocalRange::new(local, offset, size), Operation::new(context))
     });
-    assert_eq!(result, Ok(0));
+    assert_eq!(result, Ok(Value::Nothing));
 }
 
 /// Asserts that `bytes` are at `offset`, and that the margins around them are zero.

@@ -2,7 +2,7 @@
 
 use weft_fabric::{
     Access, Endpoint, Issued, LocalRange, Notify, Operation, OperationError, Peer, Region,
-    RemoteKey, Signal, SignalChange, Source, Target,
+    RemoteKey, Signal, SignalChange, Source, Target, Value,
 };
 
 use crate::{Bench, Rig, pattern};
@@ -30,7 +30,7 @@ pub fn a_vectored_put_writes_every_range_and_tells_it_once<B: Bench>() {
         ];
         endpoint.put_vectored(peer, &ranges, Operation::new(context).notify(notify))
     });
-    assert_eq!(result, Ok(0));
+    assert_eq!(result, Ok(Value::Nothing));
     let mut expected = [0; 256];
     expected[100..110].copy_from_slice(&bytes[..10]);
     expected[120..140].copy_from_slice(&bytes[10..]);
@@ -100,7 +100,7 @@ pub fn a_vectored_get_reads_every_range<B: Bench>() {
         ];
         endpoint.get_vectored(peer, &ranges, Operation::new(context))
     });
-    assert_eq!(result, Ok(0));
+    assert_eq!(result, Ok(Value::Nothing));
     let mut expected = vec![0; long + 64];
     expected[..7].copy_from_slice(&bytes[50..57]);
     expected[20..50].copy_from_slice(&bytes[10..40]);
@@ -129,7 +129,10 @@ pub fn a_signal_sets_or_adds<B: Bench>() {
         (SignalChange::Set(0), 0),
     ] {
         let signal = Signal { target: Target::new(key, 16), change };
-        assert_eq!(put_signal(&mut rig, peer, b"data", Target::new(key, 0), signal), Ok(0));
+        assert_eq!(
+            put_signal(&mut rig, peer, b"data", Target::new(key, 0), signal),
+            Ok(Value::Nothing)
+        );
         assert_eq!(region.load(16), Ok(expected));
         assert_eq!(&contents(&region, 4), b"data");
         region.write(0, &[0; 4]).expect("inside");
@@ -159,7 +162,7 @@ pub fn a_signal_follows_its_data<B: Bench>() {
             false
         });
         assert_eq!((data.load(0), data.load(last)), (Ok(round), Ok(round)), "data came first");
-        assert_eq!(rig.finish(0, context, issued), Ok(0));
+        assert_eq!(rig.finish(0, context, issued), Ok(Value::Nothing));
     }
 }
 
@@ -205,7 +208,7 @@ fn put_signal<B: Bench>(
     bytes: &[u8],
     target: Target,
     signal: Signal,
-) -> Result<u64, OperationError> {
+) -> Result<Value, OperationError> {
     rig.run(0, |endpoint, context| {
         endpoint.put_signal(peer, Source::Bytes(bytes), target, signal, Operation::new(context))
     })

@@ -79,7 +79,7 @@ pub fn a_word_that_is_misplaced_or_not_allowed_is_refused<B: Bench>() {
         let range = LocalRange::new(&region, 2, 16);
         Ok(endpoint.grant(range, Audience::Partition, Access::READ, context)?)
     });
-    let key = RemoteKey(key.expect("a grant"));
+    let key = key.expect("a grant").key().expect("the value of a grant is a key");
     let Some(window) = rig.window(0, peer, key) else { return };
     assert_eq!(window.load_word::<u64>(6), Ok(0), "the place in memory counts");
     let misaligned = |offset, alignment| OperationError::Misaligned { offset, alignment };

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use weft_fabric::{
-    Access, Completion, EndpointAddress, Event, Group, Issued, OperationError, Revoked,
+    Access, Completion, EndpointAddress, Event, Group, Issued, OperationError, Revoked, Value,
 };
 use weft_memory::Memory;
 
@@ -62,7 +62,7 @@ pub(crate) struct Call {
     pub kind: Kind,
     /// The transports that have it.
     halves: [bool; 2],
-    result: Result<u64, OperationError>,
+    result: Result<Value, OperationError>,
 }
 
 /// A call that has ended.
@@ -70,7 +70,7 @@ pub(crate) struct Call {
 pub(crate) struct Over {
     pub context: u64,
     pub kind: Kind,
-    pub result: Result<u64, OperationError>,
+    pub result: Result<Value, OperationError>,
 }
 
 /// An event of the layer's own.
@@ -129,7 +129,12 @@ impl Calls {
             self.next = self.next.wrapping_add(1);
             let number = FIRST + u64::from(self.next);
             if let std::collections::btree_map::Entry::Vacant(place) = self.open.entry(number) {
-                place.insert(Call { context, kind, halves: [false; 2], result: Ok(0) });
+                place.insert(Call {
+                    context,
+                    kind,
+                    halves: [false; 2],
+                    result: Ok(Value::Nothing),
+                });
                 self.settle();
                 return number;
             }
@@ -214,7 +219,7 @@ impl Calls {
     }
 
     /// Tells the program of an end.
-    pub fn tell(&mut self, context: u64, result: Result<u64, OperationError>) {
+    pub fn tell(&mut self, context: u64, result: Result<Value, OperationError>) {
         self.events.push_back(Own::Completion(Completion { context, result }));
         self.settle();
     }
@@ -248,7 +253,7 @@ impl Calls {
     }
 
     /// Takes the end of a call with this context.
-    pub fn take_end(&mut self, context: u64) -> Option<Result<u64, OperationError>> {
+    pub fn take_end(&mut self, context: u64) -> Option<Result<Value, OperationError>> {
         let is_it = |own: &Own| matches!(own, Own::Completion(end) if end.context == context);
         let place = self.events.iter().position(is_it)?;
         let event = self.events.remove(place);
@@ -272,13 +277,13 @@ impl Calls {
 
 impl Call {
     /// Takes the end of one half into account. The first error counts.
-    fn take(&mut self, result: Result<u64, OperationError>) {
-        self.result = match (std::mem::replace(&mut self.result, Ok(0)), result) {
+    fn take(&mut self, result: Result<Value, OperationError>) {
+        self.result = match (std::mem::replace(&mut self.result, Ok(Value::Nothing)), result) {
             (Err(first), _) => Err(first),
             (Ok(_), Err(error)) => Err(error),
             (Ok(one), Ok(other)) => Ok(match self.kind {
                 // A revocation is known to the broker if it is on both ways.
-                Kind::Revoke if Revoked::of_value(one) == Revoked::Local => one,
+                Kind::Revoke if one == Value::Revoked(Revoked::Local) => one,
                 _ => other,
             }),
         };
@@ -289,7 +294,7 @@ impl Call {
 mod tests {
     use super::*;
 
-    fn end(context: u64, result: Result<u64, OperationError>) -> Completion {
+    fn end(context: u64, result: Result<Value, OperationError>) -> Completion {
         Completion { context, result }
     }
 
@@ -300,11 +305,11 @@ mod tests {
         calls.issued(number, Half::Near, Ok(Issued::Pending));
         calls.issued(number, Half::Far, Ok(Issued::Pending));
         assert!(calls.take_over(number).is_none());
-        let local = Revoked::Local.value();
+        let local = Value::Revoked(Revoked::Local);
         assert!(calls.ended(Half::Near, &end(number, Ok(local))));
-        assert!(!calls.ended(Half::Near, &end(number, Ok(0))), "that half has ended");
+        assert!(!calls.ended(Half::Near, &end(number, Ok(Value::Nothing))), "that half has ended");
         assert!(calls.take_all_over().is_empty());
-        assert!(calls.ended(Half::Far, &end(number, Ok(Revoked::Published.value()))));
+        assert!(calls.ended(Half::Far, &end(number, Ok(Value::Revoked(Revoked::Published)))));
         let over = calls.take_all_over();
         assert_eq!((over.len(), over[0].context), (1, 7));
         assert_eq!(over[0].result, Ok(local), "one of the two is not known to the broker");
@@ -320,7 +325,7 @@ mod tests {
         calls.forget(number);
         assert!(!calls.is_busy());
         for _ in 0..2 {
-            calls.tell(7, Ok(0));
+            calls.tell(7, Ok(Value::Nothing));
         }
         assert!(calls.next_event().is_some() && calls.is_busy());
         assert!(calls.take_end(7).is_some() && !calls.is_busy());
@@ -341,7 +346,7 @@ mod tests {
         let number = calls.begin(7, Kind::Plain);
         calls.issued(number, Half::Far, Err(OperationError::WouldBlock));
         calls.issued(number, Half::Near, Ok(Issued::Pending));
-        assert!(calls.ended(Half::Near, &end(number, Ok(5))));
+        assert!(calls.ended(Half::Near, &end(number, Ok(Value::Word(5)))));
         assert_eq!(calls.take_all_over()[0].result, Err(OperationError::WouldBlock));
     }
 
@@ -351,12 +356,15 @@ mod tests {
         let number = calls.begin(u64::MAX, Kind::Plain);
         calls.issued(number, Half::Near, Ok(Issued::Pending));
         for context in [0, 7, FIRST - 1, FIRST, u64::MAX, u64::MAX - 1] {
-            assert!(!calls.ended(Half::Near, &end(context, Ok(0))), "{context:#x}");
+            assert!(!calls.ended(Half::Near, &end(context, Ok(Value::Nothing))), "{context:#x}");
         }
         assert_eq!(calls.find(u64::MAX), Some((number, [true, false])));
         calls.abandon(number);
         assert_eq!(calls.find(u64::MAX), None);
-        assert!(calls.ended(Half::Near, &end(number, Ok(0))), "its end is taken all the same");
+        assert!(
+            calls.ended(Half::Near, &end(number, Ok(Value::Nothing))),
+            "its end is taken all the same"
+        );
         assert!(matches!(calls.take_all_over()[0].kind, Kind::Nobody));
     }
 }

@@ -8,8 +8,8 @@ use weft_fabric::{
     Access, Armed, Atomic, AtomicOperation, Audience, Capabilities, ConnectError, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
     LocalRange, MessageHeader, Notify, Operation, OperationError, PartitionId, Peer, Reach,
-    Register, RegisterError, RemoteKey, Report, SendError, Signal, Source, Target, Ticket, Waited,
-    Width, WindowError,
+    Register, RegisterError, RemoteKey, Report, SendError, Signal, Source, Target, Ticket, Value,
+    Waited, Width, WindowError,
 };
 use weft_memory::Memory;
 use weft_sync::AdaptiveWait;
@@ -633,7 +633,7 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
         }
     }
 
-    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<u64, OperationError>> {
+    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<Value, OperationError>> {
         self.do_finish(context, timeout)
     }
 

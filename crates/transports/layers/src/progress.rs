@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use weft_fabric::{Armed, Endpoint, Event, OperationError, Peer, RemoteKey, Waited, Watchable};
+use weft_fabric::{Armed, Endpoint, Event, OperationError, Peer, Value, Waited, Watchable};
 use weft_sync::{Step, atomic::pause};
 use weft_transport_ofi::Cards;
 
@@ -175,14 +175,14 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
     }
 
     /// The context and the result for the program; no context if nobody waits.
-    pub(crate) fn end_of(&mut self, over: Over) -> (Option<u64>, Result<u64, OperationError>) {
+    pub(crate) fn end_of(&mut self, over: Over) -> (Option<u64>, Result<Value, OperationError>) {
         let Over { context, kind, result } = over;
         match kind {
             Kind::Plain | Kind::Connect(_) | Kind::Revoke => (Some(context), result),
-            Kind::Meet => (Some(context), result.map(|handle| handle | u64::from(FAR))),
+            Kind::Meet => (Some(context), result.map(far_peer)),
             Kind::Grant(granted) => {
-                if let Ok(key) = result {
-                    self.granted(RemoteKey(key), granted);
+                if let Ok(Value::Key(key)) = result {
+                    self.granted(key, granted);
                 }
                 (Some(context), result)
             }
@@ -203,7 +203,7 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
         &mut self,
         context: u64,
         timeout: Duration,
-    ) -> Option<Result<u64, OperationError>> {
+    ) -> Option<Result<Value, OperationError>> {
         let until = now().saturating_add(timeout);
         loop {
             self.attend();
@@ -343,6 +343,13 @@ impl<C: Cards + 'static> Watchable for LayeredEndpoint<C> {
     }
 }
 
+/// The value of a connect through the port: a handle of the port's, as the program knows it.
+const fn far_peer(value: Value) -> Value {
+    match value {
+        Value::Peer(Peer(handle)) => Value::Peer(Peer(handle | FAR)),
+        other => other,
+    }
+}
 #[cfg(test)]
 mod tests {
     use super::*;

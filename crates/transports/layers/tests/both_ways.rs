@@ -13,7 +13,7 @@ use weft_fabric::{
     Access, Armed, Atomic, Audience, Blocking, ConnectError, DownReason, Endpoint, EndpointAddress,
     EndpointOptions, Event, Group, HostMemory, Issued, LocalRange, MessageHeader, NodeId,
     Operation, OperationError, PATIENCE, Peer, Region, Register, Revoked, SendError, Source,
-    Target, Transport, Waited, Watchable, Window,
+    Target, Transport, Value, Waited, Watchable, Window,
 };
 use weft_layers::{LayeredEndpoint, LayeredTransport, LayeredWindow, Work, on_a_thread};
 use weft_libfabric::Error;
@@ -102,7 +102,7 @@ impl Hosts {
     fn connect(&self, from: &mut Layered, to: &mut Layered) -> Peer {
         let issued = from.connect(to.address(), 77).expect("it is there");
         let value = self.end(issued, 77, [from, to]).expect("it is there");
-        Peer::of_value(value)
+        value.peer().expect("a peer")
     }
 
     /// The end of a call of the first endpoint.
@@ -111,7 +111,7 @@ impl Hosts {
         issued: Issued,
         context: u64,
         endpoints: [&mut Layered; N],
-    ) -> Result<u64, OperationError> {
+    ) -> Result<Value, OperationError> {
         match issued {
             Issued::Done(value) => Ok(value),
             Issued::Pending => self.until(endpoints, |number, event| match event {
@@ -245,7 +245,7 @@ fn a_key_serves_on_both_ways_and_is_void_on_both() {
 
     let issued = owner.revoke(key, 8).expect("a key");
     let ended = hosts.end(issued, 8, [&mut owner, &mut far]);
-    assert_eq!(ended.map(Revoked::of_value), Ok(Revoked::Published));
+    assert_eq!(ended, Ok(Value::Revoked(Revoked::Published)));
     assert_eq!(owner.revoke(key, 8).err(), Some(weft_fabric::GrantError::UnknownKey));
     let invalid = Err(OperationError::InvalidKey);
     let put = near.put(to_owner, Source::Bytes(b"late"), Target::new(key, 0), quiet());
@@ -293,7 +293,9 @@ fn a_key_of_one_peer_serves_it_on_its_way_alone() {
     };
     assert!(matches!(near_put(&mut near, for_near), Ok(Issued::Done(_))));
     assert_eq!(near_put(&mut near, for_far), Err(OperationError::InvalidKey));
-    for (key, expected) in [(for_far, Ok(0)), (for_near, Err(OperationError::InvalidKey))] {
+    for (key, expected) in
+        [(for_far, Ok(Value::Nothing)), (for_near, Err(OperationError::InvalidKey))]
+    {
         let put =
             far.put(from_afar, Source::Bytes(b"far."), Target::new(key, 8), Operation::new(6));
         assert_eq!(hosts.end(put.expect("room"), 6, [&mut far, &mut owner]), expected);
@@ -301,7 +303,7 @@ fn a_key_of_one_peer_serves_it_on_its_way_alone() {
     for key in [for_near, for_far] {
         let issued = owner.revoke(key, 9).expect("a key");
         let ended = hosts.end(issued, 9, [&mut owner, &mut far]);
-        assert_eq!(ended.map(Revoked::of_value), Ok(Revoked::Published));
+        assert_eq!(ended, Ok(Value::Revoked(Revoked::Published)));
     }
 }
 
@@ -414,13 +416,13 @@ fn a_peer_of_the_own_node_without_memory_is_met_at_its_port() {
     assert!(!one.has_port());
     let mut met = None;
     if let Issued::Done(value) = one.connect(peer.address(), 7).expect("it is there") {
-        met = Some(Peer::of_value(value));
+        met = value.peer();
     }
     let (mut sent, mut heard) = (false, false);
     for _ in 0..100_000 {
         one.poll(16, &mut |event| match event {
             Event::Completion(end) if end.context == 7 => {
-                met = Some(Peer::of_value(end.result.expect("it is there")));
+                met = end.result.expect("it is there").peer();
             }
             other => panic!("{other:?}"),
         });
@@ -524,7 +526,7 @@ fn a_fence_of_all_peers_is_over_when_both_ways_are() {
         let key = endpoint.grant_within(range, Audience::Partition, WHOLE, PATIENCE);
         keys.push(key.expect("a key"));
     }
-    assert_eq!(one.fence_all(1), Ok(Issued::Done(0)));
+    assert_eq!(one.fence_all(1), Ok(Issued::Done(Value::Nothing)));
     let to_near = one.connect_within(near.address(), PATIENCE).expect("it is there");
     let to_far = hosts.connect(&mut one, &mut far);
     for (to, key) in [(to_near, keys[0]), (to_far, keys[1])] {
@@ -534,7 +536,7 @@ fn a_fence_of_all_peers_is_over_when_both_ways_are() {
     }
     let issued = one.fence_all(9).expect("room");
     assert_eq!(issued, Issued::Pending, "the far one is under way");
-    assert_eq!(hosts.end(issued, 9, [&mut one, &mut near, &mut far]), Ok(0));
+    assert_eq!(hosts.end(issued, 9, [&mut one, &mut near, &mut far]), Ok(Value::Nothing));
     for region in &regions {
         let mut bytes = [0; 6];
         region.read(0, &mut bytes).expect("inside");

@@ -8,8 +8,8 @@ use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, Command, ConnectError, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
     LocalRange, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register,
-    RegisterError, RemoteKey, SendError, Signal, Source, Target, Ticket, Waited, Watchable, Way,
-    WindowError,
+    RegisterError, RemoteKey, SendError, Signal, Source, Target, Ticket, Value, Waited, Watchable,
+    Way, WindowError,
 };
 use weft_memory::Memory;
 use weft_sync::{AdaptiveWait, Step};
@@ -194,7 +194,7 @@ impl<N: Nic> Endpoint for OfiEndpoint<N> {
         _context: u64,
     ) -> Result<Issued, GrantError> {
         let key = self.shared.lock().engine.grant(range, audience, access)?;
-        Ok(Issued::Done(key.0))
+        Ok(Issued::Done(Value::Key(key)))
     }
 
     fn revoke(&mut self, key: RemoteKey, context: u64) -> Result<Issued, GrantError> {
@@ -344,7 +344,7 @@ impl<N: Nic> Endpoint for OfiEndpoint<N> {
         handed
     }
 
-    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<u64, OperationError>> {
+    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<Value, OperationError>> {
         let end = self.shared.now().saturating_add(timeout);
         loop {
             let mut station = self.shared.progress();

@@ -13,7 +13,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use weft_fabric::{
     ConnectError, EndpointAddress, Group, GroupError, InviteError, Issued, MessageHeader,
-    OperationError, SendError, Ticket,
+    OperationError, Peer, SendError, Ticket, Value,
 };
 
 use crate::directory::{Answer, Directory, Known, News, Question};
@@ -164,7 +164,7 @@ impl<N: Nic> Station<N> {
 
     /// Handles the news of the directory. Returns the value that the call ends with whose question
     /// is `wanted`, if its answer is among them.
-    fn take_news(&mut self, wanted: Option<u32>) -> Option<Result<u64, OperationError>> {
+    fn take_news(&mut self, wanted: Option<u32>) -> Option<Result<Value, OperationError>> {
         let mut found = None;
         let now = self.engine.now();
         while let Some(news) = self.directory.as_mut().and_then(|directory| directory.next(now)) {
@@ -237,13 +237,13 @@ impl<N: Nic> Station<N> {
     }
 
     /// The value that a call ends with.
-    fn value_of(&mut self, answer: Answer) -> Result<u64, OperationError> {
+    fn value_of(&mut self, answer: Answer) -> Result<Value, OperationError> {
         match answer {
             Answer::Introduced(introduction) => {
                 let handle = self.engine.introduce(&introduction);
-                Ok(handle.map_err(OperationError::Connect)?.into())
+                Ok(Value::Peer(Peer(handle.map_err(OperationError::Connect)?)))
             }
-            Answer::Done | Answer::Members(_) => Ok(0),
+            Answer::Done | Answer::Members(_) => Ok(Value::Nothing),
         }
     }
 
@@ -270,7 +270,7 @@ impl<N: Nic> Station<N> {
         }
         self.progress();
         if let Some(handle) = self.engine.handle_of(to) {
-            return Ok(Issued::Done(handle.into()));
+            return Ok(Issued::Done(Value::Peer(Peer(handle))));
         }
         let question = Question::Connect(to, self.secret());
         self.call(question, context).map_err(|error| match error {

@@ -9,7 +9,7 @@ use weft_broker::{Cuts, Limits, Site, no_bells};
 use weft_fabric::{
     Access, Atomic, Audience, Blocking, ConnectError, DownReason, Endpoint, EndpointOptions, Event,
     Group, Issued, LocalRange, MessageHeader, NodeId, Operation, OperationError, PATIENCE, Peer,
-    Region, RemoteKey, SendError, Source, Target, Transport,
+    Region, RemoteKey, SendError, Source, Target, Transport, Value,
 };
 use weft_options::ServicePolicy;
 use weft_transport_ofi::seeded::{SeededNet, SeededNic, Settings};
@@ -24,7 +24,7 @@ const A_WHILE: Duration = Duration::from_millis(100);
 struct Told {
     tags: Vec<u8>,
     has_room: bool,
-    ended: Vec<(u64, Result<u64, OperationError>)>,
+    ended: Vec<(u64, Result<Value, OperationError>)>,
     down: Option<DownReason>,
 }
 
@@ -110,7 +110,7 @@ impl Pair {
         let key = self.end(1).grant_within(range, Audience::Partition, Access::all(), PATIENCE);
         let key = key.expect("a key");
         self.put(key, &[1]);
-        assert_eq!(self.tell(A_WHILE)[0].ended, [(1, Ok(0))]);
+        assert_eq!(self.tell(A_WHILE)[0].ended, [(1, Ok(Value::Nothing))]);
         (region, key)
     }
 
@@ -195,7 +195,7 @@ fn a_put_that_the_card_has_begun_is_as_one_before_the_cut() {
     let told = pair.tell(A_WHILE);
     // Both ways are right: the NIC had it when the end heard of the cut, or had no room before.
     match told[0].ended[..] {
-        [(2, Ok(0))] => assert_eq!(byte(&region), 2),
+        [(2, Ok(Value::Nothing))] => assert_eq!(byte(&region), 2),
         [] => assert_eq!(byte(&region), 1),
         ref other => panic!("{other:?}"),
     }

@@ -9,7 +9,7 @@ use weft_broker::{Limits, no_bells};
 use weft_fabric::{
     Access, Audience, Blocking, DownReason, Endpoint, EndpointOptions, Event, Issued, LocalRange,
     MessageHeader, NodeId, Operation, OperationError, PATIENCE, Peer, RemoteKey, Source, Target,
-    Transport,
+    Transport, Value,
 };
 use weft_options::ServicePolicy;
 use weft_transport_ofi::seeded::{Line, SeededNet, SeededNic, Settings};
@@ -26,7 +26,7 @@ struct End {
     endpoint: OfiEndpoint<SeededNic>,
     peer: Peer,
     key: RemoteKey,
-    ended: Vec<Result<u64, OperationError>>,
+    ended: Vec<Result<Value, OperationError>>,
     /// When messages came.
     heard: Vec<Duration>,
     down: Option<(DownReason, Duration)>,

@@ -32,8 +32,8 @@ use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, ConnectError, DownReason, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
     LocalRange, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register,
-    RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket, Waited,
-    Watchable, WindowError,
+    RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket, Value,
+    Waited, Watchable, WindowError,
 };
 use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;
@@ -461,12 +461,12 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn fence(&mut self, to: Peer, _context: u64) -> Result<Issued, OperationError> {
-        self.order(to).map(|()| Issued::Done(0))
+        self.order(to).map(|()| Issued::Done(Value::Nothing))
     }
 
     fn fence_all(&mut self, _context: u64) -> Result<Issued, OperationError> {
         std::sync::atomic::fence(Ordering::SeqCst);
-        Ok(Issued::Done(0))
+        Ok(Issued::Done(Value::Nothing))
     }
 
     fn cancel(&mut self, to: Peer, _context: u64) -> Result<(), OperationError> {
@@ -487,7 +487,7 @@ impl Endpoint for ShmEndpoint {
         self.do_poll(budget, sink)
     }
 
-    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<u64, OperationError>> {
+    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<Value, OperationError>> {
         self.do_finish(context, timeout)
     }
 

@@ -4,7 +4,7 @@ use weft_broker::ANSWER_WITHIN;
 use weft_fabric::{
     Access, Armed, Audience, Blocking, ConnectError, Endpoint, EndpointAddress, Event, Group,
     Issued, LocalRange, MessageHeader, NodeId, Operation, OperationError, PATIENCE, Peer, Region,
-    RemoteKey, SendError, Source, Target, Vpid,
+    RemoteKey, SendError, Source, Target, Value, Vpid,
 };
 use weft_wire::endpoint_control::{EndpointControl, Reply, status};
 
@@ -71,9 +71,9 @@ impl Scene {
         let put = |of: &mut ShmEndpoint, to| {
             of.put(to, Source::Bytes(&[7; 8]), Target::new(key, 0), Operation::new(0))
         };
-        assert_eq!(put(&mut third, to), Ok(Issued::Done(0)), "the key is published");
+        assert_eq!(put(&mut third, to), Ok(Issued::Done(Value::Nothing)), "the key is published");
         assert_eq!(region.load(0), Ok(u64::from_le_bytes([7; 8])));
-        assert_eq!(put(&mut two, to_one), Ok(Issued::Done(0)), "the pair is a pair");
+        assert_eq!(put(&mut two, to_one), Ok(Issued::Done(Value::Nothing)), "the pair is a pair");
         let sent = third.send_multicast(group(), MessageHeader::tag(2), &[b"to members"]);
         assert_eq!(sent, Ok(1), "it is in its group");
         drop(third);
@@ -139,7 +139,7 @@ fn a_key_is_found_when_its_owner_has_told_a_restarted_broker() {
     assert!(asks(&scene.broker.take_heard()) < 50, "it asks now and then");
     poll(&mut [&mut scene.one]);
     await_room(&mut scene);
-    assert_eq!(put(&mut scene), Ok(Issued::Done(0)));
+    assert_eq!(put(&mut scene), Ok(Issued::Done(Value::Nothing)));
     scene.check();
 }
 
@@ -158,7 +158,7 @@ fn a_key_is_found_when_a_broker_is_there_again() {
         scene.broker.set(Mood::Prompt);
         poll(&mut [&mut scene.one]);
         await_room(&mut scene);
-        assert_eq!(put(&mut scene), Ok(Issued::Done(0)));
+        assert_eq!(put(&mut scene), Ok(Issued::Done(Value::Nothing)));
         scene.check();
     }
 }

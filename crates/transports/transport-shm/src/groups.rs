@@ -13,7 +13,7 @@
 use weft_broker::BrokerError;
 use weft_fabric::{
     ConnectError, EndpointAddress, Event, Group, GroupError, Issued, OperationError, SendError,
-    Vpid,
+    Value, Vpid,
 };
 use weft_wire::endpoint_control::{AskMembers, EndpointControl, Join, Leave, status};
 
@@ -125,7 +125,7 @@ impl ShmEndpoint {
         group: Group,
         join: bool,
         status: u16,
-    ) -> Result<u64, GroupError> {
+    ) -> Result<Value, GroupError> {
         match status {
             status::DONE => {}
             status::NOT_FOUND => return Err(GroupError::UnknownEndpoint),
@@ -139,7 +139,7 @@ impl ShmEndpoint {
         let bit = 1 << group.number();
         let joined = &mut self.groups.joined;
         *joined = if join { *joined | bit } else { *joined & !bit };
-        Ok(0)
+        Ok(Value::Nothing)
     }
 
     /// The other members of a group that are peers. Begins to look them up if they are not known.

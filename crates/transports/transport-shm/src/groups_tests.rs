@@ -4,7 +4,7 @@ use weft_broker::ANSWER_WITHIN;
 use weft_broker::BrokerError;
 use weft_fabric::{
     Blocking, Endpoint, EndpointLimits, EndpointOptions, Event, Group, GroupError, Issued,
-    MessageHeader, PATIENCE, SendError, Transport, Watchable,
+    MessageHeader, PATIENCE, SendError, Transport, Value, Watchable,
 };
 use weft_wire::endpoint_control::{AskMembers, Connect, EndpointControl, Join, Reply, status};
 
@@ -52,7 +52,7 @@ fn each_refusal_to_change_a_group_has_an_error_of_its_own() {
         });
         endpoint.join(one(), 0)
     };
-    assert_eq!(join(status::DONE), Ok(Issued::Done(0)));
+    assert_eq!(join(status::DONE), Ok(Issued::Done(Value::Nothing)));
     let refusals = [status::NOT_FOUND, status::INVALID, 99].map(|status| join(status).err());
     assert_eq!(refusals[0], Some(GroupError::UnknownEndpoint));
     let reason = |of: &Option<GroupError>| match of {

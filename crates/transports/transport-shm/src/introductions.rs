@@ -7,7 +7,7 @@ use weft_broker::answers::{self, Connected, Retracted};
 use weft_broker::{ANSWER_WITHIN, BrokerError, Received};
 use weft_fabric::{
     ConnectError, DownReason, EndpointAddress, GrantError, GroupError, InviteError, Issued, NodeId,
-    OperationError, Peer, Revoked, Vpid,
+    OperationError, Peer, Revoked, Value, Vpid,
 };
 use weft_wire::endpoint_control::{
     Connect, Disconnect, EndpointControl, Held, Paired, PeerGone, Reply, flags, gone, status,
@@ -60,7 +60,7 @@ pub(crate) enum Asking {
 /// A request that was started.
 pub(crate) enum Started {
     /// The answer was there at once.
-    Ended(Result<u64, OperationError>),
+    Ended(Result<Value, OperationError>),
     /// The answer comes later.
     Pending,
 }
@@ -232,7 +232,7 @@ impl ShmEndpoint {
             Asked::Connect { to, pair } => {
                 let result = self.connected(to, pair, reply, files);
                 self.member_answered(ticket, result.is_ok());
-                let value = result.map(|peer| u64::from(peer.0));
+                let value = result.map(Value::Peer);
                 self.requests.end(ticket, context, value.map_err(OperationError::Connect));
             }
             Asked::Group { group, join } => {
@@ -267,7 +267,7 @@ impl ShmEndpoint {
                 self.members_not_named(group, BrokerError::InvalidAnswer.to_string());
             }
             Asked::Invite => {
-                let result = weft_broker::calls::invited(reply);
+                let result = weft_broker::calls::invited(reply).map(|()| Value::Nothing);
                 self.requests.end(ticket, context, result.map_err(OperationError::Invite));
             }
             // A peer that is there by now is one of the pair that was ended, made in between.
@@ -284,7 +284,7 @@ impl ShmEndpoint {
 
     fn end_revocation(&mut self, call: Option<Call>, context: Option<u64>) {
         if let Some(call) = call {
-            self.requests.end(call.ticket, context, Ok(call.revoked.value()));
+            self.requests.end(call.ticket, context, Ok(Value::Revoked(call.revoked)));
         }
     }
 
@@ -356,7 +356,7 @@ impl ShmEndpoint {
         &mut self,
         context: u64,
         timeout: Duration,
-    ) -> Option<Result<u64, OperationError>> {
+    ) -> Option<Result<Value, OperationError>> {
         let until = sys::now().saturating_add(timeout);
         loop {
             self.handle_broker_messages();
@@ -404,7 +404,7 @@ impl ShmEndpoint {
         }
         self.handle_broker_messages();
         let ticket = match self.ask_to_connect(to, Some(context))? {
-            Asking::There(peer) => return Ok(Issued::Done(u64::from(peer.0))),
+            Asking::There(peer) => return Ok(Issued::Done(Value::Peer(peer))),
             Asking::Sent(ticket) => ticket,
         };
         self.handle_broker_messages();

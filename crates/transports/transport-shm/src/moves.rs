@@ -27,7 +27,7 @@
 
 use std::time::Duration;
 
-use weft_fabric::{Access, GrantError, OperationError, Revoked};
+use weft_fabric::{Access, GrantError, OperationError, Revoked, Value};
 use weft_memory::{Memory, SegmentError};
 
 use crate::endpoint::ShmEndpoint;
@@ -127,7 +127,7 @@ impl ShmEndpoint {
     pub(crate) fn withdrawn(&mut self, lost: &Granted, handed_out: u64, call: Call) {
         let memory = lost.region.memory();
         if handed_out == 0 {
-            self.requests.end(call.ticket, call.context, Ok(call.revoked.value()));
+            self.requests.end(call.ticket, call.context, Ok(Value::Revoked(call.revoked)));
             return;
         }
         if memory.is_in_place() {
@@ -135,7 +135,7 @@ impl ShmEndpoint {
         }
         let keys = self.keys_to(memory);
         if keys.iter().any(|(.., other)| other.replaces(lost)) {
-            self.requests.end(call.ticket, call.context, Ok(call.revoked.value()));
+            self.requests.end(call.ticket, call.context, Ok(Value::Revoked(call.revoked)));
             return;
         }
         let region = lost.region.clone();
@@ -225,7 +225,7 @@ impl ShmEndpoint {
         // The broker answers in order, so that the last request carries the first call.
         let carried = self.publish_keys_to(memory, calls.first().copied());
         for call in &calls[usize::from(carried)..] {
-            self.requests.end(call.ticket, call.context, Ok(call.revoked.value()));
+            self.requests.end(call.ticket, call.context, Ok(Value::Revoked(call.revoked)));
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use weft_fabric::{Access, EndpointAddress, GrantError, OperationError};
+use weft_fabric::{Access, EndpointAddress, GrantError, OperationError, Value};
 use weft_sync::{atomic::pause, fence};
 
 use crate::endpoint::ShmEndpoint;
@@ -102,7 +102,7 @@ impl ShmEndpoint {
             pause();
         }
         let result = match inside.first() {
-            None => Ok(call.revoked.value()),
+            None => Ok(Value::Revoked(call.revoked)),
             Some(_) if sys::now() < until => {
                 self.partings.under_way.push(Parting { call, inside, until });
                 return;

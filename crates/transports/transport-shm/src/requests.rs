@@ -8,7 +8,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use weft_fabric::{Completion, EndpointAddress, Event, Group, OperationError, Peer, RemoteKey};
+use weft_fabric::{
+    Completion, EndpointAddress, Event, Group, OperationError, Peer, RemoteKey, Value,
+};
 
 use crate::memory::Granted;
 use crate::moves::Call;
@@ -219,7 +221,12 @@ impl Requests {
     }
 
     /// A call ended.
-    pub fn end(&mut self, ticket: u32, context: Option<u64>, result: Result<u64, OperationError>) {
+    pub fn end(
+        &mut self,
+        ticket: u32,
+        context: Option<u64>,
+        result: Result<Value, OperationError>,
+    ) {
         if let Some(context) = context {
             self.ended.push_back(Ended::Call(ticket, Completion { context, result }));
         }
@@ -234,16 +241,19 @@ impl Requests {
     }
 
     /// Takes the end of the call with this ticket.
-    pub fn take_ended(&mut self, ticket: u32) -> Option<Result<u64, OperationError>> {
+    pub fn take_ended(&mut self, ticket: u32) -> Option<Result<Value, OperationError>> {
         self.take_where(|of, _| of == ticket)
     }
 
     /// Takes the end of the call with this context.
-    pub fn take_context(&mut self, context: u64) -> Option<Result<u64, OperationError>> {
+    pub fn take_context(&mut self, context: u64) -> Option<Result<Value, OperationError>> {
         self.take_where(|_, of| of == context)
     }
 
-    fn take_where(&mut self, is: impl Fn(u32, u64) -> bool) -> Option<Result<u64, OperationError>> {
+    fn take_where(
+        &mut self,
+        is: impl Fn(u32, u64) -> bool,
+    ) -> Option<Result<Value, OperationError>> {
         let place = self.ended.iter().position(
             |ended| matches!(ended, Ended::Call(ticket, end) if is(*ticket, end.context)),
         )?;

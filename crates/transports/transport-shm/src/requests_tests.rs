@@ -6,14 +6,14 @@ use weft_broker::ANSWER_WITHIN;
 use weft_fabric::{
     Access, Audience, Blocking, ConnectError, Endpoint, Event, GrantError, Issued, LocalRange,
     MessageHeader, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Revoked, Source,
-    Target,
+    Target, Value,
 };
 
 use crate::ShmEndpoint;
 use crate::test_broker::{Mood, TestBroker};
 
 /// The end of a call, or a peer with room.
-type Told = Result<(u64, Result<u64, OperationError>), Peer>;
+type Told = Result<(u64, Result<Value, OperationError>), Peer>;
 
 /// The events of one poll.
 fn poll(endpoint: &mut ShmEndpoint) -> Vec<Told> {
@@ -46,9 +46,8 @@ fn a_connect_ends_when_the_broker_speaks_again() {
     assert_eq!(one.connect(two.address(), 6), Ok(Issued::Pending));
     scene.set(Mood::Prompt);
     let ends = poll(&mut one);
-    let [Ok((6, Ok(handle)))] = ends.as_slice() else { panic!("{ends:?}") };
-    let peer = Peer::of_value(*handle);
-    one.send_short(peer, MessageHeader::tag(1), &[b"hello"]).expect("room");
+    let [Ok((6, Ok(Value::Peer(peer))))] = ends.as_slice() else { panic!("{ends:?}") };
+    one.send_short(*peer, MessageHeader::tag(1), &[b"hello"]).expect("room");
     let mut heard = 0;
     while heard == 0 {
         two.poll(4, &mut |event| heard += usize::from(matches!(event, Event::Message(_))));
@@ -69,7 +68,7 @@ fn a_grant_that_was_given_up_never_comes_into_force() {
     assert!(poll(&mut owner).is_empty());
     // The slot is free again, for a key of another generation.
     let key = granted(&mut owner, &region);
-    assert_eq!(put(&mut other, to, key), Ok(Issued::Done(0)));
+    assert_eq!(put(&mut other, to, key), Ok(Issued::Done(Value::Nothing)));
     let lost = RemoteKey(key.0.wrapping_sub(1));
     assert_eq!(put(&mut other, to, lost), Err(OperationError::InvalidKey));
     assert_eq!(owner.revoke_within(lost, PATIENCE), Err(GrantError::UnknownKey));
@@ -109,7 +108,7 @@ fn an_operation_whose_key_is_looked_up_is_refused_until_there_is_room() {
     let theirs = owner.grant_within(whole, Audience::Peer(only), Access::all(), PATIENCE);
     let theirs = theirs.expect("a grant");
     for (endpoint, key, expected) in [
-        (&mut other, key, Ok(Issued::Done(0))),
+        (&mut other, key, Ok(Issued::Done(Value::Nothing))),
         (&mut third, theirs, Err(OperationError::InvalidKey)),
     ] {
         let to = endpoint.connect_within(owner.address(), PATIENCE).expect("there");
@@ -132,12 +131,12 @@ fn a_revoked_key_is_void_before_the_broker_knows() {
     let region = owner.register(4096).expect("memory");
     let key = granted(&mut owner, &region);
     let to = other.connect_within(owner.address(), PATIENCE).expect("there");
-    assert_eq!(put(&mut other, to, key), Ok(Issued::Done(0)));
+    assert_eq!(put(&mut other, to, key), Ok(Issued::Done(Value::Nothing)));
     scene.set(Mood::Silent);
     assert_eq!(owner.revoke(key, 3), Ok(Issued::Pending));
     assert_eq!(put(&mut other, to, key), Err(OperationError::InvalidKey));
     scene.set(Mood::Prompt);
-    assert_eq!(poll(&mut owner), [Ok((3, Ok(Revoked::Published.value())))]);
+    assert_eq!(poll(&mut owner), [Ok((3, Ok(Value::Revoked(Revoked::Published))))]);
 }
 
 #[test]
@@ -162,12 +161,11 @@ fn calls_end_with_the_broker() {
             [
                 Ok((1, Err(OperationError::Connect(ConnectError::Broker { .. })))),
                 Ok((2, Err(OperationError::Grant(GrantError::Broker { .. })))),
-                Ok((3, Ok(1))),
+                Ok((3, Ok(Value::Revoked(Revoked::Local)))),
             ]
         ),
         "{ends:?}"
     );
-    assert_eq!(Revoked::of_value(1), Revoked::Local);
     assert!(poll(&mut one).is_empty(), "each ends once");
     let refused = one.connect(third.address(), 4);
     assert!(matches!(refused, Err(ConnectError::Broker { .. })), "{refused:?}");
@@ -190,7 +188,10 @@ fn requests_are_bounded_and_end_after_their_time() {
     let late = start + ANSWER_WITHIN + Duration::from_nanos(9);
     let ended = std::iter::from_fn(|| requests.take_late(late)).count();
     assert_eq!(ended, 10);
-    requests.end(0, Some(7), Ok(1));
+    requests.end(0, Some(7), Ok(Value::Nothing));
     assert_eq!(requests.take_context(8), None);
-    assert_eq!((requests.take_context(7), requests.take_context(7)), (Some(Ok(1)), None));
+    assert_eq!(
+        (requests.take_context(7), requests.take_context(7)),
+        (Some(Ok(Value::Nothing)), None)
+    );
 }

@@ -11,7 +11,7 @@ use weft_broker::{Connector, Limits};
 use weft_fabric::{
     Access, Audience, Blocking, Endpoint, EndpointOptions, Event, HostMemory, Issued, LocalRange,
     NodeId, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Revoked, Source, Target,
-    Transport,
+    Transport, Value,
 };
 use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
 use weft_wire::endpoint_control::EndpointControl;
@@ -320,10 +320,10 @@ fn while_closing(
         assert_eq!(owner.revoke(lost, 5), Ok(Issued::Pending));
         act(owner, &of, &mut third);
     });
-    assert_eq!(put(&mut writer, at, valid, b"mine"), Ok(Issued::Done(0)));
+    assert_eq!(put(&mut writer, at, valid, b"mine"), Ok(Issued::Done(Value::Nothing)));
     on_passing(|_| {});
     let mut owner = Rc::into_inner(shared).expect("the door is closed").into_inner();
-    assert_eq!(owner.finish(5, PATIENCE), Some(Ok(0)));
+    assert_eq!(owner.finish(5, PATIENCE), Some(Ok(Value::Revoked(Revoked::Published))));
     let mut seen = [0; 4];
     region.read(16, &mut seen).expect("inside");
     assert_eq!(&seen, b"mine", "the move waited for the put");
@@ -351,8 +351,11 @@ fn a_put_that_meets_a_move_is_not_made_twice() {
         assert_eq!(&seen, b"mine");
         of.write(16, b"took").expect("inside");
     });
-    assert_eq!(put(&mut writer, at, valid, b"mine"), Ok(Issued::Done(0)));
-    assert_eq!(shared.borrow_mut().finish(5, PATIENCE), Some(Ok(0)));
+    assert_eq!(put(&mut writer, at, valid, b"mine"), Ok(Issued::Done(Value::Nothing)));
+    assert_eq!(
+        shared.borrow_mut().finish(5, PATIENCE),
+        Some(Ok(Value::Revoked(Revoked::Published)))
+    );
     let mut seen = [0; 4];
     region.read(16, &mut seen).expect("inside");
     assert_eq!(&seen, b"took", "a put that was seen came back");
@@ -373,7 +376,7 @@ fn a_key_that_is_granted_and_used_during_a_move_leads_to_the_new_memory() {
     });
     let (mut third, to, key) = late.borrow_mut().take().expect("granted");
     assert!(third.doorbell.words().is_rung(), "whoever sleeps is woken");
-    assert_eq!(third.finish(9, PATIENCE), Some(Ok(0)));
+    assert_eq!(third.finish(9, PATIENCE), Some(Ok(Value::Revoked(Revoked::Published))));
     assert!(has_room(&mut third));
     let _ = put(&mut third, to, key, b"soon").expect("a valid key");
     let mut seen = [0; 4];
@@ -386,7 +389,7 @@ fn a_key_that_is_granted_and_used_during_a_move_leads_to_the_new_memory() {
 fn a_key_that_nobody_has_is_revoked_at_once_also_during_a_move() {
     let (_owner, region) = while_closing(|owner, region, third| {
         let (to, key) = grant(owner, region, third);
-        assert_eq!(owner.revoke(key, 6), Ok(Issued::Done(0)));
+        assert_eq!(owner.revoke(key, 6), Ok(Issued::Done(Value::Revoked(Revoked::Published))));
         assert_eq!(put(third, to, key, b"late"), Err(OperationError::InvalidKey));
     });
     assert_eq!(region.memory().moves(), 1);
@@ -412,11 +415,11 @@ fn two_revocations_at_once_take_one_move() {
         assert_eq!(owner.revoke(one, 1), Ok(Issued::Pending));
         assert_eq!(owner.revoke(two, 2), Ok(Issued::Pending));
     });
-    assert_eq!(put(&mut writer, at, valid, b"mine"), Ok(Issued::Done(0)));
+    assert_eq!(put(&mut writer, at, valid, b"mine"), Ok(Issued::Done(Value::Nothing)));
     on_passing(|_| {});
     let mut owner = Rc::into_inner(shared).expect("the door is closed").into_inner();
     for context in [1, 2] {
-        assert_eq!(owner.finish(context, PATIENCE), Some(Ok(0)));
+        assert_eq!(owner.finish(context, PATIENCE), Some(Ok(Value::Revoked(Revoked::Published))));
     }
     assert_eq!(region.memory().moves(), 1);
     for (_, kept) in keys {

@@ -8,6 +8,7 @@ use weft_broker::answers::{self, KeyFound};
 use weft_broker::{ANSWER_WITHIN, BrokerError, Connection};
 use weft_fabric::{
     Access, Audience, GrantError, Issued, LocalRange, OperationError, Peer, RemoteKey, Revoked,
+    Value,
 };
 use weft_memory::Segment;
 use weft_wire::endpoint_control::{Publish, Reply, Resolve, Retract, memory, status};
@@ -139,7 +140,7 @@ impl ShmEndpoint {
             None => {
                 self.grants.fill(slot, generation);
                 self.put_in_force(slot, generation, moves);
-                Ok(key.0)
+                Ok(Value::Key(key))
             }
             Some(error) => {
                 self.give_up_grant(key);
@@ -205,7 +206,7 @@ impl ShmEndpoint {
     ) -> Result<Issued, OperationError> {
         let peer = self.peers.find(of)?;
         if peer.split(key).is_some() || peer.in_place(key).is_some() {
-            return Ok(Issued::Done(0));
+            return Ok(Issued::Done(Value::Nothing));
         }
         let ticket = self.ask_for_memory(of, key, Resolver::Call, Some(context))?;
         match self.requests.take_ended(ticket) {
@@ -333,7 +334,7 @@ impl ShmEndpoint {
         for_whom: Resolver,
         (ticket, context): (u32, Option<u64>),
     ) {
-        let mut end = Ok(0);
+        let mut end = Ok(Value::Nothing);
         match (result, self.peers.find(of)) {
             (_, Err(lost)) => end = Err(lost.into()),
             (Ok(Resolved::InPlace(found)), Ok(peer)) => {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{AcqRel, Release};
 
 use weft_fabric::{
     Command, EndpointAddress, Issued, LocalRange, Notification, Notify, Operation, OperationError,
-    Peer, Register, RemoteKey, Side, Signal, SignalChange, Source, Target,
+    Peer, Register, RemoteKey, Side, Signal, SignalChange, Source, Target, Value,
 };
 use weft_memory::{CopyMode, Part, PartMut, Watch};
 
@@ -408,7 +408,7 @@ impl ShmEndpoint {
                 }
                 door::confirmed();
                 self.registers.end_put(begun, length);
-                return Ok(Issued::Done(0));
+                return Ok(Issued::Done(Value::Nothing));
             }
             self.registers.give_up();
         }
@@ -461,7 +461,7 @@ impl ShmEndpoint {
         }
         door::confirmed();
         self.registers.end_put(begun, length);
-        Ok(Issued::Done(0))
+        Ok(Issued::Done(Value::Nothing))
     }
 
     pub(crate) fn do_put_immediate(
@@ -501,7 +501,7 @@ impl ShmEndpoint {
         door::confirmed();
         self.registers.end_put(begun, account.length);
         self.tell(to, account);
-        Ok(Issued::Done(0))
+        Ok(Issued::Done(Value::Nothing))
     }
 
     pub(crate) fn do_put_vectored(
@@ -615,7 +615,7 @@ impl ShmEndpoint {
                 if look.is_confirmed() && kept(watch, into.offset, into.length) {
                     self.registers.count(Register::Gets, 1);
                     self.registers.count(Register::GetBytes, into.length);
-                    return Ok(Issued::Done(0));
+                    return Ok(Issued::Done(Value::Nothing));
                 }
                 // A get has no effect, so that it is made again where it met a move.
             }
@@ -686,7 +686,7 @@ impl ShmEndpoint {
             let Target { key, offset } = first;
             self.tell(from, Account { command: Command::Get, operation, key, offset, length });
         }
-        Ok(Issued::Done(0))
+        Ok(Issued::Done(Value::Nothing))
     }
 
     pub(crate) fn do_get_vectored(

@@ -11,7 +11,7 @@ use weft_broker::Limits;
 use weft_fabric::{
     Access, Audience, Blocking, Endpoint, EndpointOptions, Event, HostMemory, Issued, LocalRange,
     NodeId, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Revoked, Source, Target,
-    Transport,
+    Transport, Value,
 };
 use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
 
@@ -154,8 +154,8 @@ fn a_move_waits_for_whoever_writes_by_a_key_of_another_endpoint() {
             assert_eq!(scene.one.poll(16, &mut |_| {}), 0, "the put is under way");
         }
     });
-    assert_eq!(said, Ok(Issued::Done(0)));
-    assert_eq!(scene.one.finish(5, PATIENCE), Some(Ok(0)));
+    assert_eq!(said, Ok(Issued::Done(Value::Nothing)));
+    assert_eq!(scene.one.finish(5, PATIENCE), Some(Ok(Value::Revoked(Revoked::Published))));
     assert_eq!((&seen(&scene.here), scene.here.memory().moves()), (b"mine", 1));
 }
 
@@ -179,7 +179,7 @@ fn another_endpoint_ends_the_move_of_one_that_does_not_poll_or_has_ended() {
                 std::mem::replace(&mut scene.one, spare).vanish();
             }
         });
-        assert_eq!(said, Ok(Issued::Done(0)));
+        assert_eq!(said, Ok(Issued::Done(Value::Nothing)));
         for _ in 0..8 {
             scene.other.poll(16, &mut |_| {});
         }
@@ -206,7 +206,7 @@ fn a_move_that_nobody_drives_any_more_is_given_up_and_leaves_nothing() {
         std::mem::replace(&mut scene.one, one).vanish();
     });
     assert_eq!(memory.file().as_ref().map(Arc::as_ptr), before);
-    assert_eq!((said, &seen(&scene.here)), (Ok(Issued::Done(0)), b"mine"), "it stays");
+    assert_eq!((said, &seen(&scene.here)), (Ok(Issued::Done(Value::Nothing)), b"mine"), "it stays");
     drop(scene);
     // An endpoint that comes later finds no move.
     let [mut late, mut peer] = endpoints();
@@ -238,7 +238,7 @@ fn a_key_that_another_endpoint_grants_during_a_move_leads_to_the_new_memory() {
         *granted.borrow_mut() = Some(key);
     });
     let key = late.borrow_mut().take().expect("granted");
-    assert_eq!(scene.one.finish(5, PATIENCE), Some(Ok(0)));
+    assert_eq!(scene.one.finish(5, PATIENCE), Some(Ok(Value::Revoked(Revoked::Published))));
     assert_eq!(put(&mut scene.thief, key, b"soon"), Err(OperationError::WouldBlock));
     for _ in 0..4 {
         scene.other.poll(16, &mut |_| {});
@@ -258,9 +258,13 @@ fn revocations_of_two_endpoints_take_one_move() {
         assert_eq!(scene.one.revoke(scene.lost.1, 5), Ok(Issued::Pending));
         assert_eq!(scene.other.revoke(second.1, 6), Ok(Issued::Pending));
     });
-    assert_eq!(said, Ok(Issued::Done(0)));
-    assert_eq!(scene.other.finish(6, PATIENCE), Some(Ok(0)), "the first need not poll");
-    assert_eq!(scene.one.finish(5, PATIENCE), Some(Ok(0)));
+    assert_eq!(said, Ok(Issued::Done(Value::Nothing)));
+    assert_eq!(
+        scene.other.finish(6, PATIENCE),
+        Some(Ok(Value::Revoked(Revoked::Published))),
+        "the first need not poll"
+    );
+    assert_eq!(scene.one.finish(5, PATIENCE), Some(Ok(Value::Revoked(Revoked::Published))));
     assert_eq!(scene.here.memory().moves(), 1);
     kept.iter().for_each(|kept| kept.write(16, b"evil", CopyMode::Plain));
     assert_eq!(&seen(&scene.here), b"mine");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use weft_fabric::{
     Access, Atomic, Audience, Blocking, Endpoint, EndpointOptions, Event, Issued, LocalRange,
     NodeId, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Revoked, Signal,
-    SignalChange, Source, Target, Transport, Window,
+    SignalChange, Source, Target, Transport, Value, Window,
 };
 use weft_transport_shm::broker::Limits;
 use weft_transport_shm::door::{Door, on_passing};
@@ -420,7 +420,11 @@ fn a_move_waits_for_an_operation_that_began_before_it() {
                 assert_eq!(owner.revoke(scene.lost, 5), Ok(Issued::Pending), "{name}, {door:?}");
                 assert_eq!(owner.poll(16, &mut |_| {}), 0, "{name}, {door:?}");
                 go_on();
-                assert_eq!(owner.finish(5, PATIENCE), Some(Ok(0)), "{name}, {door:?}");
+                assert_eq!(
+                    owner.finish(5, PATIENCE),
+                    Some(Ok(Value::Revoked(Revoked::Published))),
+                    "{name}, {door:?}"
+                );
             });
             assert_eq!(said, Ok(()), "{name}, {door:?}");
             assert!(before == after, "{name}, {door:?}: it came behind the move");

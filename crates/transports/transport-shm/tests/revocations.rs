@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_fabric::{
     Access, Atomic, Audience, Blocking, Endpoint, EndpointOptions, Issued, LocalRange, NodeId,
-    Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Source, Target, Transport,
+    Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Source, Target, Transport, Value,
     Window,
 };
 use weft_transport_shm::broker::Limits;
@@ -63,7 +63,7 @@ fn atomics(writer: &mut ShmEndpoint, to: Peer, key: RemoteKey, progress: &Atomic
     until_refused(progress, |done| {
         let target = Target::new(key, 0);
         let former = writer.atomic(to, target, Atomic::fetch_add(1), Operation::new(0))?;
-        assert_eq!(former, Issued::Done(done));
+        assert_eq!(former, Issued::Done(Value::Word(done)));
         Ok(())
     })
 }

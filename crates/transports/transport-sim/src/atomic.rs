@@ -3,7 +3,7 @@
 //! Invariant: the world serves one request at a time, so each is atomic with respect to all others
 //! and to the owner's own loads and stores.
 
-use weft_fabric::{Atomic, Command, OperationError, Target};
+use weft_fabric::{Atomic, Command, OperationError, Target, Value};
 
 use crate::world::{Id, WorldState};
 
@@ -14,7 +14,7 @@ impl WorldState {
         ends: (Id, Id),
         target: Target,
         atomic: Atomic,
-    ) -> Result<u64, OperationError> {
+    ) -> Result<Value, OperationError> {
         let width = atomic.width.bytes();
         let needed = (Command::Atomic, atomic.operation.access());
         let word = self.check_word(ends, needed, target, width)?;

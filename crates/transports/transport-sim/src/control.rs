@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use weft_fabric::{
     Completion, ConnectError, EndpointAddress, GrantError, Group, GroupError, InviteError, Issued,
-    OperationError, RemoteKey, Revoked, Ticket,
+    OperationError, Peer, RemoteKey, Revoked, Ticket, Value,
 };
 
 use crate::completion::Queued;
@@ -78,19 +78,19 @@ impl WorldState {
         self.endpoints[id].events.push_back(Queued::Ended(completion));
     }
 
-    fn take_effect(&mut self, id: Id, wanted: WantedControl) -> Result<u64, OperationError> {
+    fn take_effect(&mut self, id: Id, wanted: WantedControl) -> Result<Value, OperationError> {
         Ok(match wanted {
-            WantedControl::Connect(to) => u64::from(self.connect(id, to)?),
+            WantedControl::Connect(to) => Value::Peer(Peer(self.connect(id, to)?)),
             WantedControl::Group { group, join } => {
                 self.change_group(id, group, join)?;
-                0
+                Value::Nothing
             }
-            WantedControl::Grant(key) => self.grant(key)?.0,
+            WantedControl::Grant(key) => Value::Key(self.grant(key)?),
             WantedControl::Invite(ticket, within) => {
                 self.invite(id, ticket, within)?;
-                0
+                Value::Nothing
             }
-            WantedControl::Revoke => Revoked::Published.value(),
+            WantedControl::Revoke => Value::Revoked(Revoked::Published),
         })
     }
 
@@ -174,7 +174,7 @@ impl WorldState {
         &mut self,
         id: Id,
         context: u64,
-    ) -> Option<Result<u64, OperationError>> {
+    ) -> Option<Result<Value, OperationError>> {
         let events = &mut self.endpoints[id].events;
         let place = events
             .iter()

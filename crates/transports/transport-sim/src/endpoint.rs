@@ -9,7 +9,7 @@ use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, Command, ConnectError, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, InviteError, Issued, LocalRange,
     MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register, RegisterError,
-    RemoteKey, SendError, Signal, Source, Target, Ticket, Waited, Way, WindowError,
+    RemoteKey, SendError, Signal, Source, Target, Ticket, Value, Waited, Way, WindowError,
 };
 
 use crate::memory::SimRegion;
@@ -161,7 +161,9 @@ impl Endpoint for SimEndpoint {
         // A key needs no preparation: its target checks it.
         let mut state = self.world.lock();
         let target = state.target_of(self.id, of);
-        target.map(|_| Issued::Done(0)).map_err(|error| state.count_refusal(self.id, error))
+        target
+            .map(|_| Issued::Done(Value::Nothing))
+            .map_err(|error| state.count_refusal(self.id, error))
     }
 
     fn put(
@@ -291,7 +293,7 @@ impl Endpoint for SimEndpoint {
         budget
     }
 
-    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<u64, OperationError>> {
+    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<Value, OperationError>> {
         let mut state = self.world.lock();
         let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         let end = state.now.saturating_add(timeout);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weft_fabric::{
     Atomic, Command, DownReason, Group, MessageHeader, Operation, OperationError, Peer, Signal,
-    Target,
+    Target, Value,
 };
 
 use crate::completion::Queued;
@@ -134,7 +134,7 @@ pub(crate) struct Piece {
 #[derive(Debug)]
 pub(crate) struct Response {
     pub number: u64,
-    pub result: Result<u64, OperationError>,
+    pub result: Result<Value, OperationError>,
     pub range: usize,
     pub at: u64,
     pub bytes: Vec<u8>,

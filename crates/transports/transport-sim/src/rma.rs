@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weft_fabric::{
     Access, Atomic, Command, Issued, LocalRange, Notification, Operation, OperationError, Peer,
-    Register, RemoteKey, Report, Side, Signal, Source, Target,
+    Register, RemoteKey, Report, Side, Signal, Source, Target, Value,
 };
 
 use crate::completion::Queued;
@@ -325,7 +325,7 @@ impl WorldState {
         let endpoint = &mut self.endpoints[id];
         let peers: Vec<u32> = endpoint.handles.values().copied().collect();
         if peers.is_empty() {
-            return Ok(Issued::Done(0));
+            return Ok(Issued::Done(Value::Nothing));
         }
         if !endpoint.has_slot() {
             endpoint.starved.extend(peers);
@@ -348,7 +348,8 @@ impl WorldState {
         let Some((context, left)) = endpoint.fences.get_mut(&fence) else { return };
         *left -= 1;
         if *left == 0 {
-            let completion = weft_fabric::Completion { context: *context, result: Ok(0) };
+            let completion =
+                weft_fabric::Completion { context: *context, result: Ok(Value::Nothing) };
             endpoint.fences.remove(&fence);
             endpoint.events.push_back(Queued::Completion(completion));
         }
@@ -536,7 +537,7 @@ impl WorldState {
                 }
                 result
             }
-            What::Fence => Ok(0),
+            What::Fence => Ok(Value::Nothing),
         };
         self.respond(from, to, request.number, result);
     }
@@ -549,7 +550,7 @@ impl WorldState {
         piece: Piece,
         bytes: &[u8],
         last: bool,
-    ) -> Result<u64, OperationError> {
+    ) -> Result<Value, OperationError> {
         let needed = (put.command, put.command.access());
         // Every piece checks everything, so that a put that is refused writes nothing.
         for (target, length) in &put.ranges {
@@ -566,7 +567,7 @@ impl WorldState {
         if let Some((word, change)) = signal.filter(|_| last) {
             word.region.change(word.start, 8, |old| change.apply(old));
         }
-        Ok(0)
+        Ok(Value::Nothing)
     }
 
     fn serve_get(
@@ -597,7 +598,14 @@ impl WorldState {
             let found = &memory[range];
             let bytes = found.region.copy_out(found.start + at, length);
             let last = place + 1 == pieces.len();
-            let body = Body::Response(Response { number, result: Ok(0), range, at, bytes, last });
+            let body = Body::Response(Response {
+                number,
+                result: Ok(Value::Nothing),
+                range,
+                at,
+                bytes,
+                last,
+            });
             let epoch = self.epoch(from, to);
             self.send_now(Flight { from: to, to: from, epoch, body }, length);
         }
@@ -629,7 +637,7 @@ impl WorldState {
         self.notify(to, notification, Some((from, request.peer)));
     }
 
-    fn respond(&mut self, from: Id, to: Id, number: u64, result: Result<u64, OperationError>) {
+    fn respond(&mut self, from: Id, to: Id, number: u64, result: Result<Value, OperationError>) {
         let response = Response { number, result, range: 0, at: 0, bytes: Vec::new(), last: true };
         let epoch = self.epoch(from, to);
         self.send_now(Flight { from: to, to: from, epoch, body: Body::Response(response) }, 8);
@@ -652,7 +660,12 @@ impl WorldState {
     }
 
     /// Completes an operation.
-    pub(crate) fn complete(&mut self, id: Id, operation: u64, result: Result<u64, OperationError>) {
+    pub(crate) fn complete(
+        &mut self,
+        id: Id,
+        operation: u64,
+        result: Result<Value, OperationError>,
+    ) {
         let own = self.notification_of(Side::Completer, id, operation);
         let Some(pending) = self.endpoints[id].pending.remove(&operation) else { return };
         let asked = pending.call.operation;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft_fabric::{
     Access, Audience, Blocking, Completion, ConnectError, Endpoint, EndpointOptions, Event, Issued,
     LocalRange, MessageHeader, NodeId, Notify, Operation, OperationError, PATIENCE, Peer, Region,
-    RemoteKey, SendError, Source, Target, Transport, Waited, Window,
+    RemoteKey, SendError, Source, Target, Transport, Value, Waited, Window,
 };
 use weft_transport_sim::{Kind, Link, Settings, SimEndpoint, SimWorld};
 
@@ -34,6 +34,14 @@ fn shared(owner: &mut SimEndpoint, bytes: u64) -> (<SimEndpoint as Endpoint>::Re
     (region, key.expect("a sound grant"))
 }
 
+fn shown(value: Value) -> String {
+    match value {
+        Value::Nothing => "0".into(),
+        Value::Word(word) => word.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
 /// The events of an endpoint as text, in order.
 fn poll(endpoint: &mut SimEndpoint) -> Vec<String> {
     let mut events = Vec::new();
@@ -44,7 +52,7 @@ fn poll(endpoint: &mut SimEndpoint) -> Vec<String> {
             Event::Completion(Completion { context, result }) => {
                 format!(
                     "completion {context} {}",
-                    result.map_or_else(|e| e.to_string(), |v| v.to_string())
+                    result.map_or_else(|e| e.to_string(), |value| shown(value))
                 )
             }
             Event::PeerDown { .. } => "down".into(),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use weft_fabric::{
-    Completion, Endpoint, EndpointAddress, Event, NodeId, OperationError, Peer, Region, RemoteKey,
-    Side, Window,
+    Completion, Endpoint, EndpointAddress, Event, NodeId, OperationError, Peer, Region, Side,
+    Value, Window,
 };
 
 use super::calls::{Call, Fetch, For};
@@ -271,13 +271,13 @@ impl<E: Endpoint> Port<E> {
         &mut self,
         number: u64,
         call: Call<E::Region>,
-        result: Result<u64, OperationError>,
+        result: Result<Value, OperationError>,
         now: Duration,
         deliver: Deliver<'_, E>,
     ) {
         match call {
             Call::Grant(of, region) => {
-                let key = result.ok().map(RemoteKey);
+                let key = result.ok().and_then(Value::key);
                 let slots = self.limits.slots;
                 match (self.living(of), key) {
                     (Some(peer), key) => peer.granted(key.map(|key| (region, key)), slots),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use weft_fabric::{
     Access, Audience, Endpoint, Group, Issued, LocalRange, NodeId, Operation, OperationError, Peer,
-    Region, RemoteKey, Target,
+    Region, RemoteKey, Target, Value,
 };
 
 use crate::ring::{PacketSpan, SLOT_BYTES};
@@ -86,12 +86,12 @@ impl<R: Region> Calls<R> {
         let (number, whole) = (self.number(), region.clone());
         let range = LocalRange::whole(&whole);
         match endpoint.grant(range, Audience::Peer(of.1), Access::READ, number) {
-            Ok(Issued::Done(key)) => Some(Ok((region, RemoteKey(key)))),
+            Ok(Issued::Done(Value::Key(key))) => Some(Ok((region, key))),
             Ok(Issued::Pending) => {
                 self.pending.insert(number, Call::Grant(of, region));
                 None
             }
-            Err(_) => Some(Err(())),
+            Ok(Issued::Done(_)) | Err(_) => Some(Err(())),
         }
     }
 

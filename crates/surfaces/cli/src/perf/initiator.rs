@@ -53,7 +53,7 @@ struct Inbox {
     counted: Option<u64>,
     echoes: u64,
     completed: u64,
-    result: u64,
+    word: u64,
     failure: Option<OperationError>,
     watched: bool,
     is_down: bool,
@@ -321,11 +321,11 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
     fn fetch(&mut self) -> anyhow::Result<u64> {
         let (peer, target) = (self.responder, Target::new(self.target, 0));
         match self.endpoint.atomic(peer, target, Atomic::fetch_add(0), Operation::new(0))? {
-            Issued::Done(value) => Ok(value),
+            Issued::Done(value) => Ok(value.word().unwrap_or_default()),
             Issued::Pending => {
                 self.issued += 1;
                 self.drain(0)?;
-                Ok(self.inbox.result)
+                Ok(self.inbox.word)
             }
         }
     }
@@ -432,7 +432,7 @@ impl Inbox {
             Event::Completion(completion) => match &completion.result {
                 Ok(value) => {
                     self.completed += 1;
-                    self.result = *value;
+                    self.word = value.word().unwrap_or(self.word);
                 }
                 Err(error) => self.failure = Some(error.clone()),
             },

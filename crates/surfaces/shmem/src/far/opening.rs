@@ -121,17 +121,18 @@ pub fn connect(
     for ((pe, address), mut issued) in others.iter().zip(begun) {
         peers.push(loop {
             let result = match issued {
-                Ok(Issued::Done(handle)) => Ok(handle),
+                Ok(Issued::Done(value)) => Ok(value),
                 Ok(Issued::Pending) => match endpoint.finish(*pe as u64, PATIENCE) {
-                    Some(Ok(handle)) => Ok(handle),
+                    Some(Ok(value)) => Ok(value),
                     Some(Err(OperationError::Connect(error))) => Err(error),
                     Some(Err(error)) => Err(ConnectError::Broker { reason: error.to_string() }),
                     None => Err(ConnectError::Broker { reason: "no answer came".to_owned() }),
                 },
                 Err(error) => Err(error),
             };
-            match result {
-                Ok(handle) => break Peer::of_value(handle),
+            let no_peer = || ConnectError::Broker { reason: "it told no peer".to_owned() };
+            match result.and_then(|value| value.peer().ok_or_else(no_peer)) {
+                Ok(peer) => break peer,
                 // Its daemon may not have told that of this host yet.
                 Err(_) if Instant::now() < end => {
                     std::thread::sleep(AGAIN);

@@ -9,6 +9,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use weft_fabric::{
     Atomic, Endpoint, Issued, LocalRange, Notify, Operation, OperationError, Peer, Source, Target,
+    Value,
 };
 
 use super::Endpoints;
@@ -158,7 +159,7 @@ impl<E: Endpoint> Endpoints<E> {
         from: usize,
         peer: Peer,
         pending: Pending,
-        result: Result<u64, OperationError>,
+        result: Result<Value, OperationError>,
     ) -> Result<(), String> {
         let own = self.programs[from].life;
         self.done += 1;
@@ -178,7 +179,11 @@ impl<E: Endpoint> Endpoints<E> {
                     return Err(format!("{own:?}: a get from {owner:?} brought other bytes"));
                 }
             }
-            (Pending::Add { to }, Ok(former)) => {
+            (Pending::Add { .. }, Ok(value)) if value.word().is_none() => {
+                return Err(format!("{own:?}: an addition over {peer:?} ended with {value:?}"));
+            }
+            (Pending::Add { to }, Ok(value)) => {
+                let former = value.word().unwrap_or_default();
                 let sum = self.sums.entry((own, to)).or_default();
                 sum.well += 1;
                 if former >= sum.begun || !sum.answers.insert(former) {

@@ -314,7 +314,11 @@ fn a_key_that_is_not_for_the_peer_serves_it_nothing() {
     let region = scene.victim.register(64).expect("memory");
     let whole = LocalRange::whole(&region);
     let key = scene.victim.grant(whole, Audience::Partition, Access::READ).expect("a grant");
-    assert_eq!(scene.victim.revoke(key, 1), Ok(weft_fabric::Issued::Done(0)), "nobody knows it");
+    assert_eq!(
+        scene.victim.revoke(key, 1),
+        Ok(weft_fabric::Issued::Done(weft_fabric::Value::Revoked(weft_fabric::Revoked::Published))),
+        "nobody knows it"
+    );
     for key in [key, RemoteKey(0), RemoteKey(u64::MAX)] {
         scene.say(Body::Request(5, Request::Resolve(key)));
         let got = scene.turn();

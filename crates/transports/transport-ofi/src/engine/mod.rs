@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use weft_fabric::{
     Capabilities, Completion, DownReason, EndpointAddress, Group, OperationError, Peer, Register,
-    RemoteKey,
+    RemoteKey, Value,
 };
 use weft_libfabric::{Error, Peer as NicPeer, Report};
 use weft_sync::OwnTime;
@@ -418,7 +418,7 @@ impl<N: Nic> Engine<N> {
     }
 
     /// Reports the end of a call that holds no place of an operation.
-    pub(crate) fn end_call(&mut self, context: u64, result: Result<u64, OperationError>) {
+    pub(crate) fn end_call(&mut self, context: u64, result: Result<Value, OperationError>) {
         self.events.push_back(Queued::Ended(Completion { context, result }));
     }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use weft_fabric::{
     Command, Completion, Notification, Operation as Asked, OperationError, Peer, Register,
-    RemoteKey, Report, Side, Signal, Source, Target,
+    RemoteKey, Report, Side, Signal, Source, Target, Value,
 };
 use weft_libfabric::{Error, Registration};
 
@@ -126,6 +126,14 @@ impl Operation {
     pub(super) fn has_left(&self) -> bool {
         let is_moving = self.stage == Stage::Moving && self.pieces.is_empty();
         is_moving && matches!(self.what, What::Put(None)) && self.error.is_none()
+    }
+
+    /// Its value for the program, where the peer answered with this word.
+    const fn value(&self, word: u64) -> Value {
+        match &self.what {
+            What::Ask(Request::Atomic(_, atomic)) if atomic.fetches => Value::Word(word),
+            _ => Value::Nothing,
+        }
     }
 
     fn notifies_peer(&self) -> bool {
@@ -292,7 +300,7 @@ impl<N: Nic> Engine<N> {
     ) -> Result<weft_fabric::Issued, OperationError> {
         let idle = self.pair(to).map(super::pair::Pair::is_idle);
         if idle.map_err(|error| self.count_refusal(error))? {
-            return Ok(weft_fabric::Issued::Done(0));
+            return Ok(weft_fabric::Issued::Done(Value::Nothing));
         }
         if self.places >= self.capabilities.operations_max {
             self.starved.insert(to.0);
@@ -416,6 +424,7 @@ impl<N: Nic> Engine<N> {
         let (command, length) = (operation.command, operation.range.2);
         let notifies = operation.notifies_peer();
         let is_good = result.is_ok();
+        let value = result.clone().map(|word| operation.value(word));
         let own = if is_good { self.own_notifications(number) } else { Vec::new() };
         let bytes = match (reply, self.operations.get(&number)) {
             (Reply::Window, Some(operation)) => {
@@ -466,7 +475,7 @@ impl<N: Nic> Engine<N> {
                 for notification in own {
                     self.events.push_back(Queued::Own(notification, false));
                 }
-                let completion = Completion { context: asked.context, result };
+                let completion = Completion { context: asked.context, result: value };
                 self.events.push_back(Queued::Completion(completion));
             }
             Reply::Window => {

@@ -1,6 +1,6 @@
 //! Orders and fences: what waits for everything before it.
 
-use weft_fabric::{OperationError, Peer};
+use weft_fabric::{OperationError, Peer, Value};
 
 use super::operations::Reply;
 use super::pair::{Fence, Held};
@@ -120,7 +120,7 @@ impl<N: Nic> Engine<N> {
         let busy = |handle: &u32| self.pair(Peer(*handle)).is_ok_and(|pair| !pair.is_idle());
         let peers: Vec<u32> = peers.into_iter().filter(busy).collect();
         if peers.is_empty() {
-            return Ok(weft_fabric::Issued::Done(0));
+            return Ok(weft_fabric::Issued::Done(Value::Nothing));
         }
         if self.places >= self.capabilities.operations_max {
             self.starved.extend(peers);
@@ -143,7 +143,8 @@ impl<N: Nic> Engine<N> {
         let Some((context, left)) = self.fences.get_mut(&all) else { return };
         *left -= 1;
         if *left == 0 {
-            let completion = weft_fabric::Completion { context: *context, result: Ok(0) };
+            let completion =
+                weft_fabric::Completion { context: *context, result: Ok(Value::Nothing) };
             self.fences.remove(&all);
             self.events.push_back(Queued::Completion(completion));
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use weft_fabric::{
     Access, Audience, Completion, GrantError, Issued, LocalRange, OperationError, Peer,
-    RegisterError, RemoteKey, Revoked,
+    RegisterError, RemoteKey, Revoked, Value,
 };
 use weft_libfabric::{Registration, Rights, Spot};
 use weft_memory::{Memory, MemoryOptions};
@@ -254,7 +254,7 @@ impl<N: Nic> Engine<N> {
         self.check_peer(of)?;
         let Some(pair) = self.pair_mut(of.0) else { return Err(OperationError::PeerDown) };
         match pair.keys.get_mut(&key) {
-            Some(Known::Valid(_)) => return Ok(Issued::Done(0)),
+            Some(Known::Valid(_)) => return Ok(Issued::Done(Value::Nothing)),
             Some(Known::Asked { calls, .. }) => calls.push(context),
             None => {
                 let waiting = Known::Asked { operations: Vec::new(), calls: vec![context] };
@@ -293,7 +293,7 @@ impl<N: Nic> Engine<N> {
             }
         }
         for context in calls {
-            let result = range.clone().map(|_| 0);
+            let result = range.clone().map(|_| Value::Nothing);
             self.events.push_back(Queued::Ended(Completion { context, result }));
         }
     }
@@ -334,7 +334,7 @@ impl<N: Nic> Engine<N> {
         let holders: Vec<u32> = grant.holders.iter().copied().collect();
         if holders.is_empty() {
             self.end_grant(key);
-            return Ok(Issued::Done(Revoked::Published.value()));
+            return Ok(Issued::Done(Value::Revoked(Revoked::Published)));
         }
         self.controls_open += 1;
         for handle in holders {
@@ -351,7 +351,7 @@ impl<N: Nic> Engine<N> {
         let grant = self.grants.get_mut(&key);
         let Some(grant) = grant.filter(|grant| grant.state != Validity::Valid) else { return };
         if grant.holders.remove(&handle) && grant.holders.is_empty() {
-            self.end_revocation(key, Ok(Revoked::Published.value()));
+            self.end_revocation(key, Ok(Value::Revoked(Revoked::Published)));
         }
     }
 
@@ -367,7 +367,7 @@ impl<N: Nic> Engine<N> {
             }
         }
         for key in over {
-            self.end_revocation(key, Ok(Revoked::Published.value()));
+            self.end_revocation(key, Ok(Value::Revoked(Revoked::Published)));
         }
     }
 
@@ -385,7 +385,7 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    fn end_revocation(&mut self, key: RemoteKey, result: Result<u64, OperationError>) {
+    fn end_revocation(&mut self, key: RemoteKey, result: Result<Value, OperationError>) {
         let Some(Validity::Void(context, _)) = self.grants.get(&key).map(|grant| grant.state)
         else {
             return;

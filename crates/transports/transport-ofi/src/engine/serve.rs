@@ -103,7 +103,8 @@ impl<N: Nic> Engine<N> {
                     Width::Bits64 => 8,
                 };
                 let word = self.word(handle, needed, target, width)?;
-                Ok(atomic.result(change(&word, atomic)))
+                let former = change(&word, atomic);
+                Ok(if atomic.fetches { former } else { 0 })
             }
             Request::Signal(target, signal) => {
                 signal_word(

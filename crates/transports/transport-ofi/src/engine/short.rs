@@ -12,7 +12,8 @@
 //! - It holds a place among `Capabilities::operations_max` until the peer has handled it.
 
 use weft_fabric::{
-    Command, Completion, Operation as Asked, OperationError, Peer, Register, Report, Source, Target,
+    Command, Completion, Operation as Asked, OperationError, Peer, Register, Report, Source,
+    Target, Value,
 };
 
 use super::operations::Reply;
@@ -179,7 +180,7 @@ impl<N: Nic> Engine<N> {
     }
 
     /// Reports the end of a short put, which holds its place until the program takes it.
-    fn fail_short(&mut self, context: u64, result: Result<u64, OperationError>) {
+    fn fail_short(&mut self, context: u64, result: Result<Value, OperationError>) {
         self.count(Register::Errors, 1);
         self.events.push_back(Queued::Completion(Completion { context, result }));
     }

@@ -10,7 +10,7 @@ use weft_broker::{Limits, local::LocalBroker};
 use weft_fabric::{
     Access, Atomic, Audience, Blocking, Endpoint, EndpointOptions, GrantError, HostMemory, Issued,
     LocalRange, NodeId, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Revoked,
-    Signal, SignalChange, Source, Target, Transport, Way, errno,
+    Signal, SignalChange, Source, Target, Transport, Value, Way, errno,
 };
 use weft_memory::Memory;
 
@@ -117,7 +117,7 @@ fn a_revocation_waits_for_a_writer_and_stops_it_between_pieces() {
     let cut = put(&mut writer, to, Target::new(key, 0), &vec![9; 20 << 20]);
     assert_eq!(cut, Err(OperationError::InvalidKey));
     let end = owner.borrow_mut().finish(7, PATIENCE);
-    assert_eq!(end, Some(Ok(Revoked::Published.value())));
+    assert_eq!(end, Some(Ok(Value::Revoked(Revoked::Published))));
     let bytes = contents(&region);
     assert_eq!(bytes[(8 << 20) - 1..(8 << 20) + 1], [9, 0], "one piece was under way");
 }
@@ -144,7 +144,7 @@ fn what_the_kernel_refuses_is_an_error() {
     let region = in_place(&mut owner, 100, 0);
     let (to, key) = grant(&mut owner, &region, &mut writer);
     let target = Target::new(key, 0);
-    assert_eq!(put(&mut writer, to, target, b"1"), Ok(Issued::Done(0)));
+    assert_eq!(put(&mut writer, to, target, b"1"), Ok(Issued::Done(Value::Nothing)));
     let lose_address = |writer: &mut ShmEndpoint, address| {
         writer.peers.find(to).expect("alive").in_place[0].address = address;
     };
@@ -176,7 +176,10 @@ fn a_key_reaches_its_range_alone_until_it_is_revoked() {
         [put(writer, to, target, &[7; 8]), got]
     };
     for offset in [0, 24] {
-        assert_eq!(attempts(&mut writer, offset), [Ok(Issued::Done(0)), Ok(Issued::Done(0))]);
+        assert_eq!(
+            attempts(&mut writer, offset),
+            [Ok(Issued::Done(Value::Nothing)), Ok(Issued::Done(Value::Nothing))]
+        );
     }
     for offset in [25, 32, u64::MAX - 7, u64::MAX] {
         let outside = OperationError::OutOfBounds { offset, length: 8, region: 32 };
