@@ -3,13 +3,14 @@
 //! A stage that could not run is *skipped*, with the reason, and is never counted as passed. A
 //! stage of tests that ran no test has failed.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::cargo::{cargo, has_crate, profile, root, target};
+use crate::log::Log;
 use crate::programs::Installation;
 use crate::shards::Ran;
+use crate::test_programs::Program;
 use crate::{end_to_end, test_programs};
 
 /// The options of a run, and the results of its stages.
@@ -21,6 +22,12 @@ pub struct Run {
     pub installation: Option<Installation>,
     /// The results of the end-to-end cases.
     pub ran: Vec<Ran>,
+    /// Whether an earlier stage has built weft.
+    pub has_weft: bool,
+    /// The test programs that an earlier stage has built.
+    pub programs: Option<Vec<Program>>,
+    /// Where output goes.
+    pub log: Log,
 }
 
 /// The result of a stage.
@@ -41,40 +48,51 @@ pub struct Stage {
     pub name: &'static str,
     /// The description for `--list`.
     pub text: &'static str,
+    /// Whether the stage runs beside the others, when these leave processors idle. No other stage
+    /// needs its results.
+    pub is_beside: bool,
     /// Runs the stage.
     pub run: fn(&mut Run) -> Outcome,
+}
+
+impl Stage {
+    const fn new(name: &'static str, text: &'static str, run: fn(&mut Run) -> Outcome) -> Self {
+        Self { name, text, is_beside: false, run }
+    }
+
+    const fn beside(mut self) -> Self {
+        self.is_beside = true;
+        self
+    }
 }
 
 /// The name of the stage of the end-to-end tests.
 pub const END_TO_END: &str = "end-to-end";
 
-/// All stages, in the order in which they run.
+/// All stages. Those that run beside others run in this order, and so do the others.
 pub const STAGES: [Stage; 8] = [
-    Stage { name: "format", text: "cargo fmt --check", run: format },
-    Stage { name: "lint", text: "clippy over all targets, warnings denied", run: lint },
-    Stage { name: "build", text: "the command and its preload library, optimised", run: build },
-    Stage {
-        name: "test",
-        text: "unit, property, conformance, layer tests and the fuzz corpus",
-        run: test,
-    },
-    Stage { name: "loom", text: "models of the shared-memory algorithms", run: loom },
-    Stage {
-        name: "thread-sanitizer",
-        text: "the shared-memory transport, both ends in one process",
-        run: thread_sanitizer,
-    },
-    Stage { name: "docs", text: "documentation, warnings denied", run: docs },
-    Stage { name: END_TO_END, text: "third-party programs under weft run", run: end_to_end },
+    Stage::new("format", "cargo fmt --check", format),
+    Stage::new("lint", "clippy over all targets, warnings denied", lint).beside(),
+    Stage::new("build", "the command and its preload library, optimised", build),
+    Stage::new("test", "unit, property, conformance, layer tests and the fuzz corpus", test),
+    Stage::new("loom", "models of the shared-memory algorithms", loom).beside(),
+    Stage::new(
+        "thread-sanitizer",
+        "the shared-memory transport, both ends in one process",
+        thread_sanitizer,
+    )
+    .beside(),
+    Stage::new("docs", "documentation, warnings denied", docs).beside(),
+    Stage::new(END_TO_END, "third-party programs under weft run", end_to_end),
 ];
 
-fn format(_: &mut Run) -> Outcome {
-    checked(cargo(&["fmt", "--all", "--check"]), "run `cargo fmt --all`")
+fn format(run: &mut Run) -> Outcome {
+    checked(run, cargo(&["fmt", "--all", "--check"]), "run `cargo fmt --all`")
 }
 
-fn lint(_: &mut Run) -> Outcome {
+fn lint(run: &mut Run) -> Outcome {
     let arguments = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
-    checked(cargo(&arguments), "see the warnings above")
+    checked(run, cargo(&arguments), "see the warnings above")
 }
 
 fn build(run: &mut Run) -> Outcome {
@@ -84,27 +102,31 @@ fn build(run: &mut Run) -> Outcome {
     let mut command =
         cargo(&["build", "--quiet", "-p", "weft-cli", "-p", "weft-preload", "-p", "weft-shmem"]);
     command.args(["--profile", profile(run.long)]);
-    checked(command, "see the errors above")
+    let outcome = checked(run, command, "see the errors above");
+    run.has_weft = matches!(outcome, Outcome::Passed(_));
+    outcome
 }
 
-fn test(_: &mut Run) -> Outcome {
+fn test(run: &mut Run) -> Outcome {
     let programs = match test_programs::build() {
         Ok(programs) => programs,
         Err(error) => return Outcome::Failed(format!("{error:#}")),
     };
     // Those of the end-to-end tests have a stage of their own.
     let end_to_end = root().join("crates/e2e");
-    let programs = programs.into_iter().filter(|program| program.package != end_to_end).collect();
+    let (of_cases, programs) =
+        programs.into_iter().partition(|program| program.package == end_to_end);
+    run.programs = Some(of_cases);
     let mut count = test_programs::run(programs);
     let arguments = ["test", "--workspace", "--doc", "--quiet", "--no-fail-fast"];
-    match counted(cargo(&arguments)) {
+    match counted(run, cargo(&arguments)) {
         Ok(of_docs) => count.add(of_docs),
         Err(reason) => return Outcome::Failed(reason),
     }
     count.outcome()
 }
 
-fn loom(_: &mut Run) -> Outcome {
+fn loom(run: &mut Run) -> Outcome {
     if !has_crate("transport-shm") {
         return Outcome::Skipped("there is no crates/transport-shm".into());
     }
@@ -112,7 +134,7 @@ fn loom(_: &mut Run) -> Outcome {
     // a minute.
     let mut command = cargo(&["test", "--quiet", "-p", "weft-transport-shm", "--lib", "loom"]);
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
-    tests(command)
+    tests(run, command)
 }
 
 fn thread_sanitizer(run: &mut Run) -> Outcome {
@@ -137,7 +159,7 @@ fn thread_sanitizer(run: &mut Run) -> Outcome {
         // PEs of one process are copies of this library.
         let mut library = sanitized("build");
         library.args(["-p", "weft-pgas", "--example", "one_pe"]);
-        if let Outcome::Failed(reason) = checked(library, "see the errors above") {
+        if let Outcome::Failed(reason) = checked(run, library, "see the errors above") {
             return Outcome::Failed(format!("the library of a PE does not build: {reason}"));
         }
         command.args(["-p", "weft-pgas"]);
@@ -145,7 +167,7 @@ fn thread_sanitizer(run: &mut Run) -> Outcome {
     command.args(programs);
     // Tests run one after another: the channels of the test runner are not instrumented.
     command.args(["--", "--test-threads=1"]);
-    tests(command)
+    tests(run, command)
 }
 
 /// A command of cargo, with the thread sanitizer in all that it builds.
@@ -196,10 +218,10 @@ fn starts_threads(path: &Path) -> std::io::Result<bool> {
     Ok(!models && calls.iter().any(|call| text.contains(call)))
 }
 
-fn docs(_: &mut Run) -> Outcome {
+fn docs(run: &mut Run) -> Outcome {
     let mut command = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
     command.env("RUSTDOCFLAGS", "-D warnings");
-    checked(command, "see the warnings above")
+    checked(run, command, "see the warnings above")
 }
 
 fn end_to_end(run: &mut Run) -> Outcome {
@@ -210,15 +232,17 @@ fn end_to_end(run: &mut Run) -> Outcome {
     if !missing.is_empty() {
         println!("not installed, so cases will be ignored: {}", missing.join(", "));
     }
-    if let Outcome::Failed(reason) = build(run) {
+    if !run.has_weft
+        && let Outcome::Failed(reason) = build(run)
+    {
         return Outcome::Failed(format!("weft does not build: {reason}"));
     }
-    end_to_end::run(run.long, &mut run.ran)
+    end_to_end::run(run.programs.take(), run.long, &mut run.ran)
 }
 
 /// Runs a command that passes when its exit status is success.
-fn checked(mut command: Command, advice: &str) -> Outcome {
-    match command.status() {
+fn checked(run: &mut Run, command: Command, advice: &str) -> Outcome {
+    match run.log.run(command) {
         Ok(status) if status.success() => Outcome::Passed(String::new()),
         Ok(_) => Outcome::Failed(advice.to_owned()),
         Err(error) => Outcome::Failed(format!("cargo cannot be run: {error}")),
@@ -226,27 +250,20 @@ fn checked(mut command: Command, advice: &str) -> Outcome {
 }
 
 /// Runs tests. The stage passes when all tests passed and there was at least one.
-fn tests(command: Command) -> Outcome {
-    counted(command).map_or_else(Outcome::Failed, Count::outcome)
+fn tests(run: &mut Run, command: Command) -> Outcome {
+    counted(run, command).map_or_else(Outcome::Failed, Count::outcome)
 }
 
 /// Runs tests and counts them. An error says why the command failed although no test did.
-fn counted(mut command: Command) -> Result<Count, String> {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("cargo cannot be run: {error}"))?;
+fn counted(run: &mut Run, command: Command) -> Result<Count, String> {
     let mut count = Count::default();
-    if let Some(output) = child.stdout.take() {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            println!("{line}");
-            count.read(&line);
-        }
-    }
-    match child.wait() {
+    let ended = run.log.read(command, |line| {
+        count.read(line);
+    });
+    match ended {
         Ok(status) if status.success() || count.failed > 0 => Ok(count),
         Ok(status) => Err(format!("the tests ended with {status}")),
-        Err(error) => Err(format!("the tests cannot be waited for: {error}")),
+        Err(error) => Err(format!("cargo cannot be run: {error}")),
     }
 }
 
