@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::cargo::{profile, root, target};
+use crate::cargo::{folder, profile, root, target};
 use crate::shards::{self, AtOnce, End, Ran};
 use crate::stages::{Count, Outcome};
 use crate::test_programs::{self, Program, limited};
@@ -30,14 +30,16 @@ pub fn run(built: Option<Vec<Program>>, long: bool, ran: &mut Vec<Ran>) -> Outco
 }
 
 fn cases(built: Option<Vec<Program>>, long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
-    let programs = own_of(built.map_or_else(test_programs::build, Ok)?)?;
+    let build = || test_programs::build(&["-p", "weft-e2e"]);
+    let own = folder("e2e").context("there is no crate e2e")?;
+    let mut programs = built.map_or_else(build, Ok)?;
+    programs.retain(|program| program.package == own);
+    ensure!(!programs.is_empty(), "cargo names no test program of weft-e2e");
     let third = if long { None } else { third() };
     let limit = Duration::from_mins(if long { 30 } else { 5 });
     let start = |path: &Path| {
         let mut command = limited(path, limit);
-        command
-            .current_dir(root().join("crates/e2e"))
-            .env("WEFT_BIN", target().join(profile(long)).join("weft"));
+        command.current_dir(&own).env("WEFT_BIN", target().join(profile(long)).join("weft"));
         if let Some(third) = third {
             command.env("WEFT_E2E_THIRD", third.to_string());
         }
@@ -84,14 +86,6 @@ fn cases(built: Option<Vec<Program>>, long: bool, ran: &mut Vec<Ran>) -> anyhow:
 fn at_once() -> AtOnce {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     AtOnce { least: 2 * processors, most: 6 * processors }
-}
-
-/// The test programs of the end-to-end tests. weft itself is optimised.
-fn own_of(all: Vec<Program>) -> anyhow::Result<Vec<Program>> {
-    let own = root().join("crates/e2e");
-    let programs: Vec<_> = all.into_iter().filter(|program| program.package == own).collect();
-    ensure!(!programs.is_empty(), "cargo names no test program of weft-e2e");
-    Ok(programs)
 }
 
 /// Which third of the ways of a case runs (`weft_e2e::share_of`). The commit determines it, so that

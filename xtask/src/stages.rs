@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::cargo::{cargo, has_crate, profile, root, target};
+use crate::cargo::{cargo, folder, profile, root, target};
 use crate::log::Log;
 use crate::programs::Installation;
 use crate::shards::Ran;
@@ -96,8 +96,8 @@ fn lint(run: &mut Run) -> Outcome {
 }
 
 fn build(run: &mut Run) -> Outcome {
-    if !has_crate("preload") {
-        return Outcome::Skipped("there is no crates/preload".into());
+    if folder("preload").is_none() {
+        return Outcome::Skipped("there is no crate preload".into());
     }
     let mut command =
         cargo(&["build", "--quiet", "-p", "weft-cli", "-p", "weft-preload", "-p", "weft-shmem"]);
@@ -108,14 +108,14 @@ fn build(run: &mut Run) -> Outcome {
 }
 
 fn test(run: &mut Run) -> Outcome {
-    let programs = match test_programs::build() {
+    let programs = match test_programs::build(&["--workspace"]) {
         Ok(programs) => programs,
         Err(error) => return Outcome::Failed(format!("{error:#}")),
     };
     // Those of the end-to-end tests have a stage of their own.
-    let end_to_end = root().join("crates/e2e");
-    let (of_cases, programs) =
-        programs.into_iter().partition(|program| program.package == end_to_end);
+    let end_to_end = folder("e2e");
+    let (of_cases, programs) = (programs.into_iter())
+        .partition(|program| end_to_end.as_ref().is_some_and(|own| program.package == *own));
     run.programs = Some(of_cases);
     let mut count = test_programs::run(programs);
     let arguments = ["test", "--workspace", "--doc", "--quiet", "--no-fail-fast"];
@@ -126,28 +126,38 @@ fn test(run: &mut Run) -> Outcome {
     count.outcome()
 }
 
+/// Options of cargo for stages that run no property test: what those use is optimised for them
+/// alone, and takes longer than the tests of these stages.
+const PROPERTY_TESTS_UNOPTIMISED: [&str; 4] = [
+    "--config=profile.dev.package.proptest.opt-level=0",
+    "--config=profile.dev.package.zerocopy.opt-level=0",
+    "--config=profile.dev.package.rand_chacha.opt-level=0",
+    "--config=profile.dev.package.chacha20.opt-level=0",
+];
+
 fn loom(run: &mut Run) -> Outcome {
-    if !has_crate("transport-shm") {
-        return Outcome::Skipped("there is no crates/transport-shm".into());
+    if folder("transport-shm").is_none() {
+        return Outcome::Skipped("there is no crate transport-shm".into());
     }
     // The models are in the library. They take a tenth of a second; optimising what they use takes
     // a minute.
-    let mut command = cargo(&["test", "--quiet", "-p", "weft-transport-shm", "--lib", "loom"]);
+    let mut command = cargo(&["test", "--quiet", "-p", "weft-transport-shm", "--lib"]);
+    command.args(PROPERTY_TESTS_UNOPTIMISED).arg("loom");
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     tests(run, command)
 }
 
 fn thread_sanitizer(run: &mut Run) -> Outcome {
-    if !has_crate("transport-shm") {
-        return Outcome::Skipped("there is no crates/transport-shm".into());
-    }
+    let Some(transport) = folder("transport-shm") else {
+        return Outcome::Skipped("there is no crate transport-shm".into());
+    };
     if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) {
         return Outcome::Skipped("it is set up for x86-64 Linux only".into());
     }
     let programs = if run.long {
         Ok(["--lib", "--tests"].map(str::to_owned).to_vec())
     } else {
-        with_threads(&root().join("crates/transport-shm"))
+        with_threads(&transport)
     };
     let programs = match programs {
         Ok(programs) => programs,
@@ -155,6 +165,9 @@ fn thread_sanitizer(run: &mut Run) -> Outcome {
     };
     let mut command = sanitized("test");
     command.args(["-p", "weft-transport-shm"]);
+    if !run.long {
+        command.args(PROPERTY_TESTS_UNOPTIMISED);
+    }
     if run.long {
         // PEs of one process are copies of this library.
         let mut library = sanitized("build");
@@ -225,8 +238,8 @@ fn docs(run: &mut Run) -> Outcome {
 }
 
 fn end_to_end(run: &mut Run) -> Outcome {
-    if !has_crate("e2e") {
-        return Outcome::Skipped("there is no crates/e2e".into());
+    if folder("e2e").is_none() {
+        return Outcome::Skipped("there is no crate e2e".into());
     }
     let missing = run.installation.take().unwrap_or_else(Installation::begin).end();
     if !missing.is_empty() {
@@ -365,7 +378,8 @@ mod tests {
 
     #[test]
     fn the_sanitizer_gets_the_test_programs_that_start_threads_and_no_others() {
-        let found = with_threads(&root().join("crates/transport-shm")).expect("it is there");
+        let transport = folder("transport-shm").expect("it is there");
+        let found = with_threads(&transport).expect("it can be read");
         let has = |name: &str| found.windows(2).any(|pair| pair[0] == "--test" && pair[1] == name);
         for name in ["moves", "revocations", "sharing", "sleeper", "threads"] {
             assert!(has(name), "{name} is not in {found:?}");

@@ -37,10 +37,11 @@ pub struct Program {
     pub package: PathBuf,
 }
 
-/// Builds all test programs of the workspace, and the programs that they run. They are built
-/// without optimisation.
-pub fn build() -> anyhow::Result<Vec<Program>> {
-    let output = cargo(&["test", "--workspace", "--no-run", "--quiet", "--message-format", "json"])
+/// Builds the test programs of the packages that `which` names for cargo, and the programs that
+/// they run. They are built without optimisation.
+pub fn build(which: &[&str]) -> anyhow::Result<Vec<Program>> {
+    let output = cargo(&["test", "--no-run", "--quiet", "--message-format", "json"])
+        .args(which)
         .stderr(Stdio::inherit())
         .output()
         .context("cargo cannot be run")?;
