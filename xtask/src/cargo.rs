@@ -42,7 +42,11 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// True when the workspace has a crate in `crates/LAYER/NAME`.
-pub fn has_crate(name: &str) -> bool {
-    root().join("crates").join(name).join("Cargo.toml").is_file()
+/// The folder of the crate NAME of the workspace: `crates/NAME`, or `crates/LAYER/NAME`. `None` if
+/// there is none.
+pub fn folder(name: &str) -> Option<PathBuf> {
+    let crates = root().join("crates");
+    let layers = std::fs::read_dir(&crates).into_iter().flatten().flatten();
+    let places = layers.map(|layer| layer.path()).chain([crates.clone()]);
+    places.map(|place| place.join(name)).find(|folder| folder.join("Cargo.toml").is_file())
 }

@@ -12,32 +12,34 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::cargo::{profile, root, target};
-use crate::shards::{self, End, Ran};
+use crate::cargo::{folder, profile, root, target};
+use crate::shards::{self, AtOnce, End, Ran};
 use crate::stages::{Count, Outcome};
 use crate::test_programs::{self, Program, limited};
 
 /// The library's unit tests, which the standard test runner runs.
 const LIBRARY: &str = "weft_e2e";
 
-/// Builds the test programs and runs their cases; with `long` also the long cases. Appends the
-/// results to `ran`.
-pub fn run(long: bool, ran: &mut Vec<Ran>) -> Outcome {
-    match cases(long, ran) {
+/// Runs the cases of the test programs, which it builds if they are not `built`; with `long` also
+/// the long cases. Appends the results to `ran`.
+pub fn run(built: Option<Vec<Program>>, long: bool, ran: &mut Vec<Ran>) -> Outcome {
+    match cases(built, long, ran) {
         Ok(count) => count.outcome(),
         Err(error) => Outcome::Failed(format!("{error:#}")),
     }
 }
 
-fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
-    let programs = build()?;
+fn cases(built: Option<Vec<Program>>, long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
+    let build = || test_programs::build(&["-p", "weft-e2e"]);
+    let own = folder("e2e").context("there is no crate e2e")?;
+    let mut programs = built.map_or_else(build, Ok)?;
+    programs.retain(|program| program.package == own);
+    ensure!(!programs.is_empty(), "cargo names no test program of weft-e2e");
     let third = if long { None } else { third() };
     let limit = Duration::from_mins(if long { 30 } else { 5 });
     let start = |path: &Path| {
         let mut command = limited(path, limit);
-        command
-            .current_dir(root().join("crates/tests/e2e"))
-            .env("WEFT_BIN", target().join(profile(long)).join("weft"));
+        command.current_dir(&own).env("WEFT_BIN", target().join(profile(long)).join("weft"));
         if let Some(third) = third {
             command.env("WEFT_E2E_THIRD", third.to_string());
         }
@@ -61,7 +63,8 @@ fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
     let at_once = at_once();
     let all = planned.clone();
     let [together, alone] = shards::ordered(planned);
-    println!("\nrunning {} cases, {at_once} at once", together.len());
+    let AtOnce { least, most } = at_once;
+    println!("\nrunning {} cases, {least} to {most} at once", together.len());
     let mut tell = |one: Ran| {
         println!("{}", line(&one));
         ran.push(one);
@@ -72,25 +75,17 @@ fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
         let reason = case.alone.as_deref().unwrap_or_default();
         println!("    {}::{}, {reason}", case.program, case.name);
     }
-    shards::run(alone, 1, &start, &mut tell);
+    shards::run(alone, AtOnce::ONE, &start, &mut tell);
     shards::repeat_failed(&all, ran, &start);
     count.add(report(ran));
     Ok(count)
 }
 
-/// How many cases run side by side: twice as many as there are processors, as a case keeps less
-/// than half a processor busy (docs/measurements/verify.md).
-fn at_once() -> usize {
-    std::thread::available_parallelism().map_or(4, |processors| 2 * processors.get())
-}
-
-/// The test programs of the end-to-end tests. weft itself is optimised.
-fn build() -> anyhow::Result<Vec<Program>> {
-    let own = root().join("crates/tests/e2e");
-    let programs: Vec<_> =
-        test_programs::build()?.into_iter().filter(|program| program.package == own).collect();
-    ensure!(!programs.is_empty(), "cargo names no test program of weft-e2e");
-    Ok(programs)
+/// How many cases run side by side: at least twice as many as there are processors, as a case keeps
+/// less than half a processor busy (docs/measurements/verify.md), and more while they only wait.
+fn at_once() -> AtOnce {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    AtOnce { least: 2 * processors, most: 6 * processors }
 }
 
 /// Which third of the ways of a case runs (`weft_e2e::share_of`). The commit determines it, so that

@@ -9,6 +9,8 @@
 mod cargo;
 mod demo;
 mod end_to_end;
+mod log;
+mod processors;
 mod programs;
 mod shards;
 mod stages;

@@ -6,8 +6,10 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+use crate::processors::Processors;
 
 /// A case of a test program.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,27 +80,65 @@ pub fn ordered(mut cases: Vec<Case>) -> [VecDeque<Case>; 2] {
     [together.into(), alone.into()]
 }
 
-/// Runs the cases, `at_once` at a time, and passes each result to `tell`. `start` makes the command
+/// How many cases run side by side.
+#[derive(Clone, Copy, Debug)]
+pub struct AtOnce {
+    /// So many always.
+    pub least: usize,
+    /// So many while the processors are not in use: most cases wait more than they compute.
+    pub most: usize,
+}
+
+impl AtOnce {
+    /// One after another.
+    pub const ONE: Self = Self { least: 1, most: 1 };
+    /// The share of the processors that is free when one more starts beyond the least.
+    const FREE: f64 = 0.3;
+    /// How long that is measured. What was started before shows in it.
+    const MEASURED: Duration = Duration::from_millis(400);
+    const LOOKS_EVERY: Duration = Duration::from_millis(100);
+
+    fn has_room(self, running: usize, processors: &Processors) -> bool {
+        running < self.least
+            || running < self.most
+                && processors.measured() >= Self::MEASURED
+                && processors.free() >= Self::FREE
+    }
+}
+
+/// Runs the cases, so many `at_once`, and passes each result to `tell`. `start` makes the command
 /// that runs a test program.
 pub fn run(
     cases: VecDeque<Case>,
-    at_once: usize,
+    at_once: AtOnce,
     start: &(dyn Fn(&Path) -> Command + Sync),
     tell: &mut (dyn FnMut(Ran) + Send),
 ) {
-    let (queue, tell) = (Mutex::new(cases), Mutex::new(tell));
-    let next = || queue.lock().ok()?.pop_front();
-    let work = || {
-        while let Some(case) = next() {
-            let ran = run_one(&case, start);
-            if let Ok(mut tell) = tell.lock() {
-                tell(ran);
-            }
-        }
-    };
+    let (tell, running, ended) = (Mutex::new(tell), Mutex::new(0), Condvar::new());
+    let count = || running.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut processors = Processors::new();
     std::thread::scope(|scope| {
-        for _ in 0..at_once {
-            scope.spawn(work);
+        for case in cases {
+            let mut now = count();
+            while !at_once.has_room(*now, &processors) {
+                if processors.measured() >= AtOnce::MEASURED {
+                    processors.restart();
+                }
+                let waited = ended.wait_timeout(now, AtOnce::LOOKS_EVERY);
+                now = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            *now += 1;
+            drop(now);
+            processors.restart();
+            let (tell, count, ended) = (&tell, &count, &ended);
+            scope.spawn(move || {
+                let ran = run_one(&case, start);
+                if let Ok(mut tell) = tell.lock() {
+                    tell(ran);
+                }
+                *count() -= 1;
+                ended.notify_one();
+            });
         }
     });
 }
@@ -236,7 +276,8 @@ mod tests {
         };
         let cases: VecDeque<Case> = (0..20).map(|number| case(&number.to_string())).collect();
         let mut told = Vec::new();
-        run(cases, 3, &|path| Command::new(path), &mut |ran| told.push(ran));
+        let at_once = AtOnce { least: 3, most: 5 };
+        run(cases, at_once, &|path| Command::new(path), &mut |ran| told.push(ran));
         assert_eq!(told.len(), 20);
         assert!(told.iter().all(|ran| matches!(&ran.end, End::Failed(words)
             if words.contains("--exact"))));

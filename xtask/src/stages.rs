@@ -3,13 +3,14 @@
 //! A stage that could not run is *skipped*, with the reason, and is never counted as passed. A
 //! stage of tests that ran no test has failed.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::cargo::{cargo, has_crate, profile, root, target};
+use crate::cargo::{cargo, folder, profile, root, target};
+use crate::log::Log;
 use crate::programs::Installation;
 use crate::shards::Ran;
+use crate::test_programs::Program;
 use crate::{end_to_end, test_programs};
 
 /// The options of a run, and the results of its stages.
@@ -21,6 +22,12 @@ pub struct Run {
     pub installation: Option<Installation>,
     /// The results of the end-to-end cases.
     pub ran: Vec<Ran>,
+    /// Whether an earlier stage has built weft.
+    pub has_weft: bool,
+    /// The test programs that an earlier stage has built.
+    pub programs: Option<Vec<Program>>,
+    /// Where output goes.
+    pub log: Log,
 }
 
 /// The result of a stage.
@@ -41,91 +48,116 @@ pub struct Stage {
     pub name: &'static str,
     /// The description for `--list`.
     pub text: &'static str,
+    /// Whether the stage runs beside the others, when these leave processors idle. No other stage
+    /// needs its results.
+    pub is_beside: bool,
     /// Runs the stage.
     pub run: fn(&mut Run) -> Outcome,
+}
+
+impl Stage {
+    const fn new(name: &'static str, text: &'static str, run: fn(&mut Run) -> Outcome) -> Self {
+        Self { name, text, is_beside: false, run }
+    }
+
+    const fn beside(mut self) -> Self {
+        self.is_beside = true;
+        self
+    }
 }
 
 /// The name of the stage of the end-to-end tests.
 pub const END_TO_END: &str = "end-to-end";
 
-/// All stages, in the order in which they run.
+/// All stages. Those that run beside others run in this order, and so do the others.
 pub const STAGES: [Stage; 8] = [
-    Stage { name: "format", text: "cargo fmt --check", run: format },
-    Stage { name: "lint", text: "clippy over all targets, warnings denied", run: lint },
-    Stage { name: "build", text: "the command and its preload library, optimised", run: build },
-    Stage {
-        name: "test",
-        text: "unit, property, conformance, layer tests and the fuzz corpus",
-        run: test,
-    },
-    Stage { name: "loom", text: "models of the shared-memory algorithms", run: loom },
-    Stage {
-        name: "thread-sanitizer",
-        text: "the shared-memory transport, both ends in one process",
-        run: thread_sanitizer,
-    },
-    Stage { name: "docs", text: "documentation, warnings denied", run: docs },
-    Stage { name: END_TO_END, text: "third-party programs under weft run", run: end_to_end },
+    Stage::new("format", "cargo fmt --check", format),
+    Stage::new("lint", "clippy over all targets, warnings denied", lint).beside(),
+    Stage::new("build", "the command and its preload library, optimised", build),
+    Stage::new("test", "unit, property, conformance, layer tests and the fuzz corpus", test),
+    Stage::new("loom", "models of the shared-memory algorithms", loom).beside(),
+    Stage::new(
+        "thread-sanitizer",
+        "the shared-memory transport, both ends in one process",
+        thread_sanitizer,
+    )
+    .beside(),
+    Stage::new("docs", "documentation, warnings denied", docs).beside(),
+    Stage::new(END_TO_END, "third-party programs under weft run", end_to_end),
 ];
 
-fn format(_: &mut Run) -> Outcome {
-    checked(cargo(&["fmt", "--all", "--check"]), "run `cargo fmt --all`")
+fn format(run: &mut Run) -> Outcome {
+    checked(run, cargo(&["fmt", "--all", "--check"]), "run `cargo fmt --all`")
 }
 
-fn lint(_: &mut Run) -> Outcome {
+fn lint(run: &mut Run) -> Outcome {
     let arguments = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
-    checked(cargo(&arguments), "see the warnings above")
+    checked(run, cargo(&arguments), "see the warnings above")
 }
 
 fn build(run: &mut Run) -> Outcome {
-    if !has_crate("surfaces/preload") {
-        return Outcome::Skipped("there is no crates/surfaces/preload".into());
+    if folder("preload").is_none() {
+        return Outcome::Skipped("there is no crate preload".into());
     }
     let mut command =
         cargo(&["build", "--quiet", "-p", "weft-cli", "-p", "weft-preload", "-p", "weft-shmem"]);
     command.args(["--profile", profile(run.long)]);
-    checked(command, "see the errors above")
+    let outcome = checked(run, command, "see the errors above");
+    run.has_weft = matches!(outcome, Outcome::Passed(_));
+    outcome
 }
 
-fn test(_: &mut Run) -> Outcome {
-    let programs = match test_programs::build() {
+fn test(run: &mut Run) -> Outcome {
+    let programs = match test_programs::build(&["--workspace"]) {
         Ok(programs) => programs,
         Err(error) => return Outcome::Failed(format!("{error:#}")),
     };
     // Those of the end-to-end tests have a stage of their own.
-    let end_to_end = root().join("crates/tests/e2e");
-    let programs = programs.into_iter().filter(|program| program.package != end_to_end).collect();
+    let end_to_end = folder("e2e");
+    let (of_cases, programs) = (programs.into_iter())
+        .partition(|program| end_to_end.as_ref().is_some_and(|own| program.package == *own));
+    run.programs = Some(of_cases);
     let mut count = test_programs::run(programs);
     let arguments = ["test", "--workspace", "--doc", "--quiet", "--no-fail-fast"];
-    match counted(cargo(&arguments)) {
+    match counted(run, cargo(&arguments)) {
         Ok(of_docs) => count.add(of_docs),
         Err(reason) => return Outcome::Failed(reason),
     }
     count.outcome()
 }
 
-fn loom(_: &mut Run) -> Outcome {
-    if !has_crate("transports/transport-shm") {
-        return Outcome::Skipped("there is no crates/transports/transport-shm".into());
+/// Options of cargo for stages that run no property test: what those use is optimised for them
+/// alone, and takes longer than the tests of these stages.
+const PROPERTY_TESTS_UNOPTIMISED: [&str; 4] = [
+    "--config=profile.dev.package.proptest.opt-level=0",
+    "--config=profile.dev.package.zerocopy.opt-level=0",
+    "--config=profile.dev.package.rand_chacha.opt-level=0",
+    "--config=profile.dev.package.chacha20.opt-level=0",
+];
+
+fn loom(run: &mut Run) -> Outcome {
+    if folder("transport-shm").is_none() {
+        return Outcome::Skipped("there is no crate transport-shm".into());
     }
     // The models are in the library. They take a tenth of a second; optimising what they use takes
     // a minute.
-    let mut command = cargo(&["test", "--quiet", "-p", "weft-transport-shm", "--lib", "loom"]);
+    let mut command = cargo(&["test", "--quiet", "-p", "weft-transport-shm", "--lib"]);
+    command.args(PROPERTY_TESTS_UNOPTIMISED).arg("loom");
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
-    tests(command)
+    tests(run, command)
 }
 
 fn thread_sanitizer(run: &mut Run) -> Outcome {
-    if !has_crate("transports/transport-shm") {
-        return Outcome::Skipped("there is no crates/transports/transport-shm".into());
-    }
+    let Some(transport) = folder("transport-shm") else {
+        return Outcome::Skipped("there is no crate transport-shm".into());
+    };
     if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) {
         return Outcome::Skipped("it is set up for x86-64 Linux only".into());
     }
     let programs = if run.long {
         Ok(["--lib", "--tests"].map(str::to_owned).to_vec())
     } else {
-        with_threads(&root().join("crates/transports/transport-shm"))
+        with_threads(&transport)
     };
     let programs = match programs {
         Ok(programs) => programs,
@@ -133,11 +165,14 @@ fn thread_sanitizer(run: &mut Run) -> Outcome {
     };
     let mut command = sanitized("test");
     command.args(["-p", "weft-transport-shm"]);
+    if !run.long {
+        command.args(PROPERTY_TESTS_UNOPTIMISED);
+    }
     if run.long {
         // PEs of one process are copies of this library.
         let mut library = sanitized("build");
         library.args(["-p", "weft-pgas", "--example", "one_pe"]);
-        if let Outcome::Failed(reason) = checked(library, "see the errors above") {
+        if let Outcome::Failed(reason) = checked(run, library, "see the errors above") {
             return Outcome::Failed(format!("the library of a PE does not build: {reason}"));
         }
         command.args(["-p", "weft-pgas"]);
@@ -145,7 +180,7 @@ fn thread_sanitizer(run: &mut Run) -> Outcome {
     command.args(programs);
     // Tests run one after another: the channels of the test runner are not instrumented.
     command.args(["--", "--test-threads=1"]);
-    tests(command)
+    tests(run, command)
 }
 
 /// A command of cargo, with the thread sanitizer in all that it builds.
@@ -196,29 +231,31 @@ fn starts_threads(path: &Path) -> std::io::Result<bool> {
     Ok(!models && calls.iter().any(|call| text.contains(call)))
 }
 
-fn docs(_: &mut Run) -> Outcome {
+fn docs(run: &mut Run) -> Outcome {
     let mut command = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
     command.env("RUSTDOCFLAGS", "-D warnings");
-    checked(command, "see the warnings above")
+    checked(run, command, "see the warnings above")
 }
 
 fn end_to_end(run: &mut Run) -> Outcome {
-    if !has_crate("tests/e2e") {
-        return Outcome::Skipped("there is no crates/tests/e2e".into());
+    if folder("e2e").is_none() {
+        return Outcome::Skipped("there is no crate e2e".into());
     }
     let missing = run.installation.take().unwrap_or_else(Installation::begin).end();
     if !missing.is_empty() {
         println!("not installed, so cases will be ignored: {}", missing.join(", "));
     }
-    if let Outcome::Failed(reason) = build(run) {
+    if !run.has_weft
+        && let Outcome::Failed(reason) = build(run)
+    {
         return Outcome::Failed(format!("weft does not build: {reason}"));
     }
-    end_to_end::run(run.long, &mut run.ran)
+    end_to_end::run(run.programs.take(), run.long, &mut run.ran)
 }
 
 /// Runs a command that passes when its exit status is success.
-fn checked(mut command: Command, advice: &str) -> Outcome {
-    match command.status() {
+fn checked(run: &mut Run, command: Command, advice: &str) -> Outcome {
+    match run.log.run(command) {
         Ok(status) if status.success() => Outcome::Passed(String::new()),
         Ok(_) => Outcome::Failed(advice.to_owned()),
         Err(error) => Outcome::Failed(format!("cargo cannot be run: {error}")),
@@ -226,27 +263,20 @@ fn checked(mut command: Command, advice: &str) -> Outcome {
 }
 
 /// Runs tests. The stage passes when all tests passed and there was at least one.
-fn tests(command: Command) -> Outcome {
-    counted(command).map_or_else(Outcome::Failed, Count::outcome)
+fn tests(run: &mut Run, command: Command) -> Outcome {
+    counted(run, command).map_or_else(Outcome::Failed, Count::outcome)
 }
 
 /// Runs tests and counts them. An error says why the command failed although no test did.
-fn counted(mut command: Command) -> Result<Count, String> {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("cargo cannot be run: {error}"))?;
+fn counted(run: &mut Run, command: Command) -> Result<Count, String> {
     let mut count = Count::default();
-    if let Some(output) = child.stdout.take() {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            println!("{line}");
-            count.read(&line);
-        }
-    }
-    match child.wait() {
+    let ended = run.log.read(command, |line| {
+        count.read(line);
+    });
+    match ended {
         Ok(status) if status.success() || count.failed > 0 => Ok(count),
         Ok(status) => Err(format!("the tests ended with {status}")),
-        Err(error) => Err(format!("the tests cannot be waited for: {error}")),
+        Err(error) => Err(format!("cargo cannot be run: {error}")),
     }
 }
 
@@ -348,8 +378,8 @@ mod tests {
 
     #[test]
     fn the_sanitizer_gets_the_test_programs_that_start_threads_and_no_others() {
-        let found =
-            with_threads(&root().join("crates/transports/transport-shm")).expect("it is there");
+        let transport = folder("transport-shm").expect("it is there");
+        let found = with_threads(&transport).expect("it can be read");
         let has = |name: &str| found.windows(2).any(|pair| pair[0] == "--test" && pair[1] == name);
         for name in ["moves", "revocations", "sharing", "sleeper", "threads"] {
             assert!(has(name), "{name} is not in {found:?}");

@@ -7,11 +7,12 @@
 //! Invariants: all programs run, even after one failed. A program without a summary line has
 //! failed.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
@@ -21,6 +22,9 @@ use crate::stages::Count;
 /// The time that a program may take. The slowest takes a tenth of this; one that hangs must not
 /// hold up what runs behind it, and what it printed tells which test that was.
 const LIMIT: Duration = Duration::from_mins(5);
+
+/// How many of the slowest programs are listed.
+const SLOWEST: usize = 10;
 
 /// A test program.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,10 +37,11 @@ pub struct Program {
     pub package: PathBuf,
 }
 
-/// Builds all test programs of the workspace, and the programs that they run. They are built
-/// without optimisation.
-pub fn build() -> anyhow::Result<Vec<Program>> {
-    let output = cargo(&["test", "--workspace", "--no-run", "--quiet", "--message-format", "json"])
+/// Builds the test programs of the packages that `which` names for cargo, and the programs that
+/// they run. They are built without optimisation.
+pub fn build(which: &[&str]) -> anyhow::Result<Vec<Program>> {
+    let output = cargo(&["test", "--no-run", "--quiet", "--message-format", "json"])
+        .args(which)
         .stderr(Stdio::inherit())
         .output()
         .context("cargo cannot be run")?;
@@ -65,18 +70,21 @@ fn program(message: &str) -> Option<Program> {
 }
 
 /// Runs the programs, as many at a time as there are processors, and counts their tests. Prints
-/// what a program printed when it ends.
+/// what a program printed when it ends, and which took longest.
 pub fn run(programs: Vec<Program>) -> Count {
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     let queue = Mutex::new(VecDeque::from(programs));
-    let count = Mutex::new(Count::default());
+    let ran = Mutex::new((Count::default(), Vec::new()));
     let next = || queue.lock().ok()?.pop_front();
     let work = || {
         while let Some(program) = next() {
+            let start = Instant::now();
             let (printed, of_one) = run_one(&program);
-            if let Ok(mut count) = count.lock() {
+            let took = start.elapsed();
+            if let Ok(mut ran) = ran.lock() {
                 println!("{}: {printed}", program.path.display());
-                count.add(of_one);
+                ran.0.add(of_one);
+                ran.1.push((took, program));
             }
         }
     };
@@ -85,7 +93,15 @@ pub fn run(programs: Vec<Program>) -> Count {
             scope.spawn(work);
         }
     });
-    count.into_inner().unwrap_or(Count { failed: 1, ..Count::default() })
+    let failed = (Count { failed: 1, ..Count::default() }, Vec::new());
+    let (count, mut times) = ran.into_inner().unwrap_or(failed);
+    times.sort_by_key(|(took, _)| Reverse(*took));
+    println!("\nthe slowest test programs, in seconds:");
+    for (took, Program { name, package, .. }) in times.iter().take(SLOWEST) {
+        let package = package.file_name().unwrap_or_default().to_string_lossy();
+        println!("{:>7.1}  {package}: {name}", took.as_secs_f64());
+    }
+    count
 }
 
 /// A command that runs the program at `path` and ends it, and what it started, after `limit`. It

@@ -1,10 +1,14 @@
 //! `cargo verify`: runs all stages, even after one failed, and prints the result of each.
+//!
+//! Two stages run at a time: one, and beside it one of those for which nothing waits, with what the
+//! first leaves of the processors.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 
+use crate::log::Log;
 use crate::programs::Installation;
 use crate::shards::Ran;
 use crate::stages::{END_TO_END, Outcome, Run, STAGES, Stage};
@@ -35,22 +39,56 @@ pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
             bail!("{name} is not a stage; `cargo verify --list` lists them");
         }
     }
-    let is_wanted = |stage: &&Stage| only.is_empty() || only.iter().any(|name| *name == stage.name);
-    if STAGES.iter().filter(is_wanted).any(|stage| stage.name == END_TO_END) {
+    let start = Instant::now();
+    let wanted: Vec<&Stage> = (STAGES.iter())
+        .filter(|stage| only.is_empty() || only.iter().any(|name| *name == stage.name))
+        .collect();
+    if wanted.iter().any(|stage| stage.name == END_TO_END) {
         run.installation = Some(Installation::begin());
     }
-    let results: Vec<(&Stage, Outcome, u64)> =
-        STAGES.iter().filter(is_wanted).map(|stage| timed(stage, &mut run)).collect();
-    println!("{}\n{}", slowest(run.ran), summary(&results));
-    let failed = results.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)));
+    let (beside, first): (Vec<_>, Vec<_>) = wanted.iter().partition(|stage| stage.is_beside);
+    let (first, beside) = if first.is_empty() { (beside, first) } else { (first, beside) };
+    let mut results = std::thread::scope(|scope| {
+        let long = run.long;
+        let beside = scope.spawn(move || -> Vec<Done> {
+            beside.into_iter().map(|stage| kept(stage, long)).collect()
+        });
+        let mut done: Vec<Done> = first.into_iter().map(|stage| timed(stage, &mut run)).collect();
+        if !beside.is_finished() {
+            eprintln!("\n=== the stages beside these go on");
+        }
+        done.extend(beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        done
+    });
+    results.sort_by_key(|done| STAGES.iter().position(|stage| stage.name == done.stage.name));
+    println!("{}\n{}", slowest(run.ran), summary(&results, start.elapsed().as_secs()));
+    let failed = results.iter().any(|done| matches!(done.outcome, Outcome::Failed(_)));
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn timed<'a>(stage: &'a Stage, run: &mut Run) -> (&'a Stage, Outcome, u64) {
+/// A stage that has run.
+struct Done<'a> {
+    stage: &'a Stage,
+    outcome: Outcome,
+    seconds: u64,
+}
+
+fn timed<'a>(stage: &'a Stage, run: &mut Run) -> Done<'a> {
     eprintln!("\n=== {}: {}", stage.name, stage.text);
     let start = Instant::now();
     let outcome = (stage.run)(run);
-    (stage, outcome, start.elapsed().as_secs())
+    Done { stage, outcome, seconds: start.elapsed().as_secs() }
+}
+
+/// Runs a stage beside others, and shows its output at its end.
+fn kept(stage: &Stage, long: bool) -> Done<'_> {
+    let start = Instant::now();
+    let mut run = Run { long, log: Log::Kept(String::new()), ..Run::default() };
+    let outcome = (stage.run)(&mut run);
+    if let Log::Kept(printed) = run.log {
+        eprintln!("\n=== {} (beside others): {}\n{}", stage.name, stage.text, printed.trim());
+    }
+    Done { stage, outcome, seconds: start.elapsed().as_secs() }
 }
 
 /// The list of the slowest cases, slowest first.
@@ -70,22 +108,25 @@ fn slowest(mut ran: Vec<Ran>) -> String {
 }
 
 /// The table of results.
-fn summary(results: &[(&Stage, Outcome, u64)]) -> String {
+fn summary(results: &[Done<'_>], seconds_of_all: u64) -> String {
     let mut text = format!("{:<17} {:<8} {:>6}  {}\n", "stage", "result", "s", "");
     let mut counts = [0_usize; 3];
-    for (stage, outcome, seconds) in results {
+    for Done { stage, outcome, seconds } in results {
         let (place, word, detail) = match outcome {
             Outcome::Passed(detail) => (0, "passed", detail),
             Outcome::Failed(detail) => (1, "FAILED", detail),
             Outcome::Skipped(detail) => (2, "skipped", detail),
         };
         counts[place] += 1;
-        let line = format!("{:<17} {word:<8} {seconds:>6}  {detail}", stage.name);
+        let beside = if stage.is_beside { "*" } else { " " };
+        let line = format!("{:<17} {word:<8} {seconds:>6}{beside} {detail}", stage.name);
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    let total: u64 = results.iter().map(|(_, _, seconds)| seconds).sum();
-    text.push_str(&format!("{:<26} {total:>6}\n", "all"));
+    text.push_str(&format!("{:<26} {seconds_of_all:>6}\n", "all"));
+    if results.iter().any(|done| done.stage.is_beside) {
+        text.push_str("* beside others, with what they leave of the processors\n");
+    }
     let [passed, failed, skipped] = counts;
     text.push_str(&format!("{passed} passed, {failed} failed, {skipped} skipped"));
     text
@@ -100,14 +141,17 @@ mod tests {
 
     #[test]
     fn a_skipped_stage_is_not_counted_as_passed() {
+        let done =
+            |place: usize, outcome, seconds| Done { stage: &STAGES[place], outcome, seconds };
         let results = [
-            (&STAGES[0], Outcome::Passed(String::new()), 1),
-            (&STAGES[4], Outcome::Skipped("why".into()), 0),
-            (&STAGES[6], Outcome::Failed("what".into()), 2),
+            done(0, Outcome::Passed(String::new()), 1),
+            done(4, Outcome::Skipped("why".into()), 0),
+            done(7, Outcome::Failed("what".into()), 2),
         ];
-        let text = summary(&results);
+        let text = summary(&results, 3);
         assert!(text.ends_with("1 passed, 1 failed, 1 skipped"), "{text}");
-        assert!(text.contains("loom              skipped       0  why"), "{text}");
+        assert!(text.contains("loom              skipped       0* why"), "{text}");
+        assert!(text.contains("end-to-end        FAILED        2  what"), "{text}");
         assert!(text.contains("all                             3"), "{text}");
     }
 

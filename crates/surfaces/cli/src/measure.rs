@@ -33,6 +33,9 @@ const STREAM_BYTES: usize = 8 << 20;
 const PIECE: usize = 64 << 10;
 /// How long a client talks before it measures: opening an endpoint takes as long.
 const WARM_FOR: Duration = Duration::from_secs(3);
+/// The time between two messages of that talk. The endpoints open meanwhile, and the programs of
+/// both hosts have their processors.
+const WARM_EVERY: Duration = Duration::from_millis(1);
 /// The same of a client that stays on TCP.
 const WARM_PLAIN_FOR: Duration = Duration::from_millis(200);
 /// A connection that moves nothing for so long is over.
@@ -132,6 +135,7 @@ fn run(to: SocketAddr, warm: Duration) -> anyhow::Result<(u64, u64)> {
     let start = Instant::now();
     while start.elapsed() < warm {
         turn(&mut stream, TURN)?;
+        std::thread::sleep(WARM_EVERY);
     }
     let piece = vec![7; PIECE];
     let start = Instant::now();

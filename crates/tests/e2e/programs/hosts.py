@@ -170,16 +170,14 @@ def device():
     assert joined.wait(LIMIT) == 0 and "to all of you" in text_of(log), text_of(log)
 
 
-def under_weft(host, between, *command, options=("--stats",), before=(), at_once=False, **how):
+def under_weft(host, between, *command, options=("--stats",), before=(), **how):
     """Starts a program under weft, with what it says of other hosts. Without options it can be
-    signalled. `before` is a command that runs weft. Its connections move as users have it, or
-    `at_once`, at their first call."""
+    signalled. `before` is a command that runs weft. Its connections move as users have it."""
     environment = {**host.environment(), "WEFT_SOCKET_BETWEEN_HOSTS": between}
     # On a busy machine an endpoint takes seconds to open and to reach another one.
     environment["WEFT_DAEMON_ANSWER_MS"] = "20000"
     for name in ("WEFT_SOCKET_SWITCH_CALLS", "WEFT_SOCKET_SWITCH_WAIT_US"):
-        if not at_once:
-            environment.pop(name, None)
+        environment.pop(name, None)
     return host.start(*before, WEFT, "run", *options, "--", *command, env=environment,
                       start_new_session=True, **how)
 

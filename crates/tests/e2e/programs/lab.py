@@ -629,16 +629,10 @@ def daemons():
         address = ["ip", "-n", name, "addr", "add", f"10.79.0.{number + 1}/24", "dev", "weft0"]
         subprocess.run(address, check=True)
 
-    def soon(is_so):
-        ends = time.monotonic() + 10
-        while not is_so():
-            assert time.monotonic() < ends
-            time.sleep(0.05)
-
     def kill(name):
         pid = json.loads(weft("status", "--node", name, "--json").stdout)["pid"]
         os.kill(pid, signal.SIGKILL)
-        soon(lambda: weft("status", "--node", name, check=False).returncode != 0)
+        wait_for(lambda: weft("status", "--node", name, check=False).returncode != 0)
 
     def reaches(host="10.79.0.2"):
         ping = ["ping", "-q", "-c", "1", "-W", "1", host]
@@ -650,13 +644,13 @@ def daemons():
         for number, name in enumerate(names):
             subprocess.run(["ip", "netns", "add", name], check=True)
             start(number)
-        soon(reaches)
+        wait_for(reaches)
         kill(names[1])
-        soon(lambda: not reaches())
+        wait_for(lambda: not reaches())
         start(1)
-        soon(reaches)
+        wait_for(reaches)
         # A stopped daemon does not delay other nodes, even when many packets wait for it.
-        soon(lambda: reaches("10.79.0.3"))
+        wait_for(lambda: reaches("10.79.0.3"))
         pid = json.loads(weft("status", "--node", names[1], "--json").stdout)["pid"]
         os.kill(pid, signal.SIGSTOP)
         send = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
@@ -665,17 +659,17 @@ def daemons():
         try:
             subprocess.run(command, check=True, timeout=LIMIT)
             # These are more packets than are kept for the node; in the end the peer is given up.
-            soon(lambda: reaches("10.79.0.3"))
+            wait_for(lambda: reaches("10.79.0.3"))
             assert all(reaches("10.79.0.3") for _ in range(20)) and not reaches()
         finally:
             os.kill(pid, signal.SIGCONT)
-        soon(reaches)
+        wait_for(reaches)
         kill("e2e-segment")
         assert all(reaches() for _ in range(20))
         weft("daemon", "--node", "e2e-segment", "--background")
         kill(names[1])
         start(1)
-        soon(reaches)
+        wait_for(reaches)
     finally:
         for name in (*names, "e2e-segment"):
             weft("down", "--node", name, check=False)
@@ -712,6 +706,8 @@ WEFT = sys.argv[1]
 for variable in ("WEFT_BIN", *(name for name in os.environ if name.startswith("WEFT_E2E_"))):
     os.environ.pop(variable, None)
 os.environ["WEFT_ETHER_LEARN_MS"] = str(LEARN_MS)
+# Daemons measure no copies, which keeps both processors busy.
+os.environ["WEFT_SHM_COPY"] = "nontemporal"
 
 if __name__ == "__main__":
     if WEFT == "in":

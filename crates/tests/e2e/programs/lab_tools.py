@@ -62,7 +62,7 @@ def outside(*command):
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
 
-def soon(what, within=10):
+def soon(what, within=60):
     """Repeats `what` until its result is true, and returns the result."""
     ends = time.monotonic() + within
     while not (found := what()):

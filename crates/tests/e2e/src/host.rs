@@ -87,7 +87,7 @@ impl Host {
 
     /// The command of its daemon.
     pub fn command(&self) -> Command {
-        let mut command = self.node.weft(["daemon"]);
+        let mut command = self.node.daemon_command();
         command.args(&self.arguments);
         command
     }

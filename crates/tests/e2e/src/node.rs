@@ -15,6 +15,9 @@ use crate::process::Running;
 use crate::program;
 use crate::suite::{Case, Outcome};
 
+/// How long a test waits for a daemon. A busy machine does not reach it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Which side of a connection runs under weft.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Under {
@@ -80,12 +83,12 @@ impl Node {
     /// # Panics
     /// When the daemon does not become ready.
     pub fn start_daemon(&mut self) {
-        let mut daemon = self.start(self.weft(["daemon"]));
+        let mut daemon = self.start(self.daemon_command());
         daemon.goes_before_others();
         let start = Instant::now();
         while !daemon.stderr().contains("ready at") {
             assert!(
-                !daemon.has_ended() && start.elapsed() < Duration::from_secs(10),
+                !daemon.has_ended() && start.elapsed() < PATIENCE,
                 "the daemon does not answer: {}",
                 daemon.stderr()
             );
@@ -147,6 +150,15 @@ impl Node {
         command
     }
 
+    /// The command of a daemon. It measures no copies: that keeps both processors busy for some
+    /// 50 ms, in each of hundreds of cases. Daemons that `weft run` starts do measure.
+    #[must_use]
+    pub fn daemon_command(&self) -> Command {
+        let mut command = self.weft(["daemon"]);
+        command.env("WEFT_SHM_COPY", "nontemporal");
+        command
+    }
+
     /// A program without weft.
     pub fn plain(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
@@ -205,7 +217,7 @@ impl Node {
     /// When the daemon does not answer.
     #[must_use]
     pub fn status(&self) -> Value {
-        let ended = self.start(self.weft(["status", "--json"])).wait(Duration::from_secs(10));
+        let ended = self.start(self.weft(["status", "--json"])).wait(PATIENCE);
         serde_json::from_str(&ended.clone().success().stdout)
             .unwrap_or_else(|error| panic!("{error}: {}", ended.report()))
     }
@@ -213,7 +225,7 @@ impl Node {
     /// Waits until `weft status` satisfies `wanted`.
     ///
     /// # Panics
-    /// When it does not within 10 s.
+    /// When it does not within 30 s.
     pub fn await_status(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let start = Instant::now();
         loop {
@@ -221,7 +233,7 @@ impl Node {
             if wanted(&status) {
                 return status;
             }
-            assert!(start.elapsed() < Duration::from_secs(10), "not {what}: {status:#}");
+            assert!(start.elapsed() < PATIENCE, "not {what}: {status:#}");
             thread::sleep(Duration::from_millis(20));
         }
     }

@@ -19,6 +19,9 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::statistics::Statistics;
 
+/// How long a program may take for what it does at once on a machine that is not busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// The files that the output of a program goes to.
@@ -157,18 +160,18 @@ impl Running {
     #[must_use]
     pub fn stop(self) -> Ended {
         self.signal(Signal::TERM);
-        self.wait(Duration::from_secs(10))
+        self.wait(PATIENCE)
     }
 
     /// Waits until the program has written `text` to standard output.
     ///
     /// # Panics
-    /// When the program ends first, or takes longer than 20 s.
+    /// When the program ends first, or takes longer than 30 s.
     pub fn await_output(&mut self, text: &str) {
         let start = Instant::now();
         while !self.stdout().contains(text) {
             assert!(
-                !self.has_ended() && start.elapsed() < Duration::from_secs(20),
+                !self.has_ended() && start.elapsed() < PATIENCE,
                 "{} did not print {text:?}\n{}\n{}",
                 self.shown,
                 tail(&self.stdout()),
@@ -181,12 +184,12 @@ impl Running {
     /// Waits until some socket listens at TCP `port` of this host. Does not connect.
     ///
     /// # Panics
-    /// When the program ends first, or it takes longer than 20 s.
+    /// When the program ends first, or it takes longer than 30 s.
     pub fn await_port(&mut self, port: u16) {
         let start = Instant::now();
         while !listens(port) {
             assert!(
-                !self.has_ended() && start.elapsed() < Duration::from_secs(20),
+                !self.has_ended() && start.elapsed() < PATIENCE,
                 "{} does not listen at {port}\n{}\n{}",
                 self.shown,
                 tail(&self.stdout()),

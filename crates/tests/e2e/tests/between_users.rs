@@ -89,7 +89,7 @@ impl Machine {
     }
 
     fn start_daemon(&self, mut command: Command) -> Running {
-        command.arg("daemon");
+        command.arg("daemon").env("WEFT_SHM_COPY", "nontemporal");
         let mut daemon = self.shared.node.start(command);
         while !daemon.stderr().contains("ready at") {
             assert!(!daemon.has_ended(), "{}", daemon.stderr());

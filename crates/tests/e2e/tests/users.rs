@@ -82,7 +82,11 @@ fn another_users_daemon_costs_the_fabric_only() -> Outcome {
     let shared = Shared::new(Node::without_daemon())?;
     let socket = shared.home(ONE).join("n.sock");
     let mut daemon = shared.become_user(ONE);
-    daemon.arg(shared.file("weft")).arg("daemon").env("WEFT_DAEMON_SOCKET", &socket);
+    daemon
+        .arg(shared.file("weft"))
+        .arg("daemon")
+        .env("WEFT_SHM_COPY", "nontemporal")
+        .env("WEFT_DAEMON_SOCKET", &socket);
     daemon.env("HOME", "/");
     let mut daemon = shared.node.start(daemon);
     let start = std::time::Instant::now();
