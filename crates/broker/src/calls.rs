@@ -25,6 +25,10 @@ pub fn way_into(partition: Partition) -> Open {
             open.name = name.padded();
         }
         Partition::Service(name) => (open.flags, open.name) = (flags::SERVICE, name.padded()),
+        Partition::ServiceAt(name, node) => {
+            (open.flags, open.name) = (flags::SERVICE | flags::SERVICE_AT, name.padded());
+            open.node = node.0;
+        }
         Partition::Ticket(Ticket(secret)) => {
             (open.flags, open.invitation) = (flags::INVITATION, Invitation(secret));
         }
@@ -99,8 +103,10 @@ fn refusal(reply: Reply, open: Open, partition: Partition) -> OpenError {
         (status::OFFER_FORBIDDEN, Partition::Offered(_, name)) => {
             OpenError::OfferForbidden { name }
         }
-        (status::NOT_OFFERED, Partition::Service(name)) => OpenError::NotOffered { name },
-        (status::SERVICE_FORBIDDEN, Partition::Service(name)) => {
+        (status::NOT_OFFERED, Partition::Service(name) | Partition::ServiceAt(name, _)) => {
+            OpenError::NotOffered { name }
+        }
+        (status::SERVICE_FORBIDDEN, Partition::Service(name) | Partition::ServiceAt(name, _)) => {
             OpenError::ServiceForbidden { name }
         }
         (status::NOT_INVITED, _) => OpenError::InvalidTicket,

@@ -194,6 +194,19 @@ pub struct Listed {
     pub offers: Option<String>,
 }
 
+/// A service that an endpoint offers by a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The endpoint.
+    pub address: EndpointAddress,
+    /// The number of its user.
+    pub user: u32,
+    /// Its partition.
+    pub partition: PartitionId,
+}
+
 impl Listed {
     /// Whether a broker could say this of an endpoint.
     fn is_valid(&self) -> bool {
@@ -455,19 +468,28 @@ impl State {
         self.nodes.nodes.iter().filter(|(_, known)| known.is_up).map(|(node, _)| *node)
     }
 
-    /// The endpoint of another node that offers a service of this name: its user, its partition and
-    /// its address.
+    /// The endpoints of other nodes that offer a service of this name, by the number of their node:
+    /// the user, the partition and the address of each.
     pub(crate) fn offered_elsewhere(
         &self,
         name: ServiceName,
-    ) -> Option<(u32, PartitionId, EndpointAddress)> {
+    ) -> impl Iterator<Item = (u32, PartitionId, EndpointAddress)> {
+        let is_it = move |one: &Offer<'_>| one.name == name.as_str();
+        self.offers_elsewhere().filter(is_it).map(|one| (one.user, one.partition, one.address))
+    }
+
+    /// All that is offered on other nodes that are joined.
+    pub(crate) fn offers_elsewhere(&self) -> impl Iterator<Item = Offer<'_>> {
         let up = self.nodes.nodes.iter().filter(|(_, known)| known.is_up);
         let all =
             up.flat_map(|(node, known)| known.endpoints.values().map(move |one| (*node, one)));
-        let mut all = all.filter(|(_, one)| one.offers.as_deref() == Some(name.as_str()));
-        all.next().map(|(node, one)| {
-            let address = EndpointAddress::new(node, Vpid(one.vpid));
-            (one.user, PartitionId(one.partition), address)
+        all.filter_map(|(node, one)| {
+            Some(Offer {
+                name: one.offers.as_deref()?,
+                address: EndpointAddress::new(node, Vpid(one.vpid)),
+                user: one.user,
+                partition: PartitionId(one.partition),
+            })
         })
     }
 

@@ -11,9 +11,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_fabric::{EndpointAddress, Group, PartitionId, ServiceName, Ticket};
+use weft_fabric::{EndpointAddress, Group, NodeId, PartitionId, ServiceName, Ticket};
 use weft_wire::endpoint_control::{Invite, NO_VPID, Open, Opened, VPIDS_MAX, flags, status};
 
+use crate::Offer;
 use crate::invitations::Invitation;
 use crate::later::PortState;
 use crate::ports::{Outcome, address};
@@ -184,7 +185,7 @@ impl State {
         }
     }
 
-    /// The name under which a partition may be offered.
+    /// The name under which a partition may be offered. Each node has its own names.
     fn free_name(
         &self,
         asker: Asker,
@@ -198,22 +199,42 @@ impl State {
         if !self.policy.may_offer(asker.uid, name.as_str()) {
             return Err(status::OFFER_FORBIDDEN);
         }
-        let is_taken = self.offered(name).is_some() || self.offered_elsewhere(name).is_some();
-        if is_taken { Err(status::NAME_TAKEN) } else { Ok(name) }
+        if self.offered(name).is_some() { Err(status::NAME_TAKEN) } else { Ok(name) }
     }
 
-    /// The way into the partition that is offered by the name in `open`.
+    /// The way into the partition that is offered by the name in `open`: by the first of those that
+    /// offer it, this node before others, whose service the user may use.
     fn service(&self, asker: Asker, open: &Open) -> Result<Entrance, u16> {
         let name = ServiceName::of_padded(open.name).map_err(|_| status::INVALID)?;
+        let wanted = (open.flags & flags::SERVICE_AT != 0).then_some(NodeId(open.node));
         let here = self
             .offered(name)
             .map(|(vpid, host)| (host.uid, host.partition, address(self.node.0, vpid)));
-        let host = here.or_else(|| self.offered_elsewhere(name));
-        let (user, partition, host) = host.ok_or(status::NOT_OFFERED)?;
-        if !self.policy.may_use(asker.uid, user, name.as_str()) {
-            return Err(status::SERVICE_FORBIDDEN);
+        let all = here.into_iter().chain(self.offered_elsewhere(name));
+        // An endpoint with memory alone reaches no other node.
+        let has_port = open.flags & (flags::PORT | flags::PORT_LATER) != 0;
+        let is_wanted = |host: &EndpointAddress| {
+            wanted.is_none_or(|node| node == host.node) && (has_port || host.node == self.node)
+        };
+        let mut all = all.filter(|(_, _, host)| is_wanted(host)).peekable();
+        if all.peek().is_none() {
+            return Err(status::NOT_OFFERED);
         }
+        let may_use = |user| self.policy.may_use(asker.uid, user, name.as_str());
+        let (_, partition, host) =
+            all.find(|(user, ..)| may_use(*user)).ok_or(status::SERVICE_FORBIDDEN)?;
         Ok(Entrance::guest(partition, host))
+    }
+
+    /// All services that are offered on this node and on those that it is joined with.
+    pub fn offers(&self) -> impl Iterator<Item = Offer<'_>> {
+        let here = (0..).zip(&self.entries).filter_map(|(vpid, entry)| {
+            let entry = entry.as_ref()?;
+            let name = entry.offers.as_ref()?.as_str();
+            let address = address(self.node.0, vpid);
+            Some(Offer { name, address, user: entry.uid, partition: entry.partition })
+        });
+        here.chain(self.offers_elsewhere())
     }
 
     /// The endpoint that offers a service of this name.

@@ -40,19 +40,22 @@ impl State {
         options: &EndpointOptions,
         capabilities: Capabilities,
     ) -> Result<Opened, OpenError> {
-        let (partition, host) = self.entrance(user, options.partition)?;
+        let (partition, host) = self.entrance((node, user), options.partition)?;
         let address = self.free_address(node, options.vpid)?;
         let id = self.endpoints.len();
         // Nothing can fail from here on.
         match options.partition {
             Partition::Offered(_, name) => {
-                self.services.insert(name, id);
+                self.services.insert((name, node), id);
             }
             Partition::Ticket(ticket) => {
                 let used = self.invitations.iter().position(|found| found.ticket == ticket);
                 used.map(|place| self.invitations.remove(place));
             }
-            Partition::OfUser | Partition::Numbered(_) | Partition::Service(_) => {}
+            Partition::OfUser
+            | Partition::Numbered(_)
+            | Partition::Service(_)
+            | Partition::ServiceAt(..) => {}
         }
         let rail = self.rail_named(&capabilities.rail);
         self.endpoints.push(EndpointState::new(address, partition, user, rail, capabilities));
@@ -65,7 +68,7 @@ impl State {
     /// The partition that `user` may come into, and the endpoint that let it in.
     fn entrance(
         &mut self,
-        user: u32,
+        (node, user): (NodeId, u32),
         partition: Partition,
     ) -> Result<(PartitionId, Option<Id>), OpenError> {
         let owned = |partition: PartitionId| {
@@ -76,17 +79,11 @@ impl State {
             Partition::OfUser => Ok((PartitionId::of_user(user), None)),
             Partition::Numbered(partition) => Ok((owned(partition)?, None)),
             Partition::Offered(partition, name) => {
-                self.check_offer(user, owned(partition)?, name)?;
+                self.check_offer((node, user), owned(partition)?, name)?;
                 Ok((partition, None))
             }
-            Partition::Service(name) => {
-                let host = self.services.get(&name).ok_or(OpenError::NotOffered { name })?;
-                let owner = &self.endpoints[*host];
-                if !self.settings.services.may_use(user, owner.user, name.as_str()) {
-                    return Err(OpenError::ServiceForbidden { name });
-                }
-                Ok((owner.partition, Some(*host)))
-            }
+            Partition::Service(name) => self.guest((node, user), name, None),
+            Partition::ServiceAt(name, at) => self.guest((node, user), name, Some(at)),
             Partition::Ticket(ticket) => {
                 self.expire();
                 let found = self.invitations.iter().find(|found| found.ticket == ticket);
@@ -96,9 +93,33 @@ impl State {
         }
     }
 
+    /// The way into a service: by the first of those that offer it, the own node before others,
+    /// whose service the user may use.
+    fn guest(
+        &self,
+        (node, user): (NodeId, u32),
+        name: ServiceName,
+        wanted: Option<NodeId>,
+    ) -> Result<(PartitionId, Option<Id>), OpenError> {
+        let of_name = self.services.iter().filter(|((offered, _), _)| *offered == name);
+        let at_wanted = of_name.filter(|((_, at), _)| wanted.is_none_or(|wanted| wanted == *at));
+        let mut hosts: Vec<(NodeId, Id)> = at_wanted.map(|((_, at), id)| (*at, *id)).collect();
+        if hosts.is_empty() {
+            return Err(OpenError::NotOffered { name });
+        }
+        hosts.sort_by_key(|(at, _)| (*at != node, *at));
+        let may_use = |id: &Id| {
+            let owner = self.endpoints[*id].user;
+            self.settings.services.may_use(user, owner, name.as_str())
+        };
+        let host = hosts.into_iter().map(|(_, id)| id).find(may_use);
+        let host = host.ok_or(OpenError::ServiceForbidden { name })?;
+        Ok((self.endpoints[host].partition, Some(host)))
+    }
+
     fn check_offer(
         &self,
-        user: u32,
+        (node, user): (NodeId, u32),
         partition: PartitionId,
         name: ServiceName,
     ) -> Result<(), OpenError> {
@@ -108,7 +129,7 @@ impl State {
         if !self.settings.services.may_offer(user, name.as_str()) {
             return Err(OpenError::OfferForbidden { name });
         }
-        if self.services.contains_key(&name) {
+        if self.services.contains_key(&(name, node)) {
             return Err(OpenError::NameTaken { name });
         }
         Ok(())
