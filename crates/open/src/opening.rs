@@ -313,6 +313,10 @@ impl Opening {
         }
     }
 
+    pub(crate) const fn has_own_broker(&self) -> bool {
+        matches!(self.place, Place::Own(_))
+    }
+
     /// The daemon that is used. It need not answer.
     ///
     /// # Errors
