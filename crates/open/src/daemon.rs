@@ -184,7 +184,7 @@ struct Fabric {
 struct FabricNode {
     number: Option<u32>,
     #[serde(default)]
-    name: String,
+    name: Option<String>,
     state: String,
     address: String,
     #[serde(default)]
@@ -222,7 +222,7 @@ impl HostStatus {
             let address: Option<SocketAddr> = node.address.parse().ok();
             address.is_some_and(|address| address.ip().to_string() == host)
         };
-        let named = nodes.iter().find(|node| node.name == host);
+        let named = nodes.iter().find(|node| node.name.as_deref() == Some(host));
         named.or_else(|| nodes.iter().find(is_at))?.number
     }
 
@@ -262,7 +262,7 @@ mod tests {
     fn the_own_address_is_that_of_the_own_node() {
         let joined = status(
             r#"{"node": "default", "fabric": {"name": "f", "number": 3, "nodes": [
-                {"number": 2, "state": "down", "address": "10.0.0.2:7700", "reason": "silent"},
+                {"number": 2, "name": null, "state": "down", "address": "10.0.0.2:7700", "reason": "silent"},
                 {"number": 3, "state": "self", "address": "10.0.0.1:7700"}
             ]}}"#,
         );

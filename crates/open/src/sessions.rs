@@ -3,11 +3,12 @@
 //! Programs that move blocks, or wait for other things, use [`Sessions`] and [`turn`].
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use weft_fabric::{Armed, Blocking, Endpoint, EndpointAddress, ServiceName, Waited};
+use weft_fabric::{Armed, Blocking, Endpoint, EndpointAddress, Waited};
 use weft_session::{
     AnswerError, End, Event, Options, RequestError, SessionError, SessionId, Sessions, bytes_of,
 };
@@ -86,9 +87,8 @@ pub enum AskError {
 /// assert_eq!(answer.body, b"hello");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
-pub struct Client {
-    sessions: Sessions<AnyEndpoint>,
+pub struct Client<E: Endpoint = AnyEndpoint> {
+    sessions: Sessions<E>,
     session: SessionId,
     version: u16,
     waiter: Waiter,
@@ -96,7 +96,13 @@ pub struct Client {
     end: Option<End>,
 }
 
-impl Client {
+impl<E: Endpoint> fmt::Debug for Client<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl Client<AnyEndpoint> {
     /// Finds a service and opens a session of one of these versions with it. `place` is as for
     /// [`ServicePlace`]; the name of the protocol is the usual name of its service.
     ///
@@ -108,25 +114,27 @@ impl Client {
         protocol: &str,
         versions: &RangeInclusive<u16>,
     ) -> Result<Self, OpeningError> {
-        Self::connect_with(opening, place, protocol, versions, Options::default())
+        let place = ServicePlace::parse(place, protocol)?;
+        let endpoint = opening.clone().finding(&place)?.open()?;
+        Self::over(endpoint, protocol, versions, Options::default())
     }
+}
 
-    /// The same with these options.
+impl<E: Endpoint + Wakes> Client<E> {
+    /// Opens a session with the service whose partition the endpoint came into
+    /// ([`Opening::finding`]).
     ///
     /// # Errors
     /// [`OpeningError`].
-    pub fn connect_with(
-        opening: &Opening,
-        place: &str,
+    pub fn over(
+        mut endpoint: E,
         protocol: &str,
         versions: &RangeInclusive<u16>,
         options: Options,
     ) -> Result<Self, OpeningError> {
-        let (place, protocol) = (ServicePlace::parse(place, protocol)?, named(protocol)?);
-        let service = place.to_string();
+        let (service, protocol) = (protocol.to_owned(), named(protocol)?);
         let not_reached =
             |reason: String| OpeningError::NotReached { service: service.clone(), reason };
-        let mut endpoint = opening.clone().finding(&place)?.open()?;
         let host = endpoint.host();
         let host = host.ok_or_else(|| not_reached("its address is not known".to_owned()))?;
         let peer = endpoint.connect_within(host, REACHED_WITHIN);
@@ -211,7 +219,7 @@ impl Client {
     /// The session and all sessions of its endpoint, for a program that goes on with a loop of its
     /// own: [`turn`].
     #[must_use]
-    pub fn into_sessions(self) -> (Sessions<AnyEndpoint>, SessionId) {
+    pub fn into_sessions(self) -> (Sessions<E>, SessionId) {
         (self.sessions, self.session)
     }
 }
@@ -241,14 +249,19 @@ pub struct Asked {
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
-pub struct Service {
-    sessions: Sessions<AnyEndpoint>,
+pub struct Service<E: Endpoint = AnyEndpoint> {
+    sessions: Sessions<E>,
     waiter: Waiter,
     asked: VecDeque<Asked>,
 }
 
-impl Service {
+impl<E: Endpoint> fmt::Debug for Service<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("asked", &self.asked).finish_non_exhaustive()
+    }
+}
+
+impl Service<AnyEndpoint> {
     /// Offers a service of this name, and serves sessions of the protocol of the same name, in any
     /// of these versions.
     ///
@@ -262,25 +275,26 @@ impl Service {
         name: &str,
         versions: &RangeInclusive<u16>,
     ) -> Result<Self, OpeningError> {
-        Self::offer_with(opening, (name, name), versions, Options::default())
+        let endpoint = opening.clone().offering(name)?.open()?;
+        Self::over(endpoint, name, versions, Options::default())
     }
+}
 
-    /// The same by another name than that of the protocol, and with these options: for a host with
-    /// several services of one protocol.
+impl<E: Endpoint + Wakes> Service<E> {
+    /// Serves sessions of a protocol at an endpoint, which offers a name ([`Opening::offering`]).
     ///
     /// # Errors
-    /// [`OpeningError`].
+    /// [`OpeningError::Name`].
     ///
     /// # Panics
     /// When there is no version, or an option is out of its range.
-    pub fn offer_with(
-        opening: &Opening,
-        (name, protocol): (&str, &str),
+    pub fn over(
+        endpoint: E,
+        protocol: &str,
         versions: &RangeInclusive<u16>,
         options: Options,
     ) -> Result<Self, OpeningError> {
-        let protocol: ServiceName = named(protocol)?;
-        let endpoint = opening.clone().offering(name)?.open()?;
+        let protocol = named(protocol)?;
         let mut sessions = Sessions::new(endpoint, options);
         sessions.serve(protocol, versions);
         Ok(Self { sessions, waiter: Waiter::default(), asked: VecDeque::new() })
@@ -288,7 +302,12 @@ impl Service {
 
     /// The address of the service.
     pub fn address(&mut self) -> EndpointAddress {
-        self.sessions.endpoint().address()
+        self.endpoint().address()
+    }
+
+    /// The endpoint.
+    pub fn endpoint(&mut self) -> &mut E {
+        self.sessions.endpoint()
     }
 
     /// The next request, of any client; `None` when the time has passed. All clients that the
@@ -340,7 +359,7 @@ impl Service {
 
     /// The sessions, for a program that goes on with a loop of its own: [`turn`].
     #[must_use]
-    pub fn into_sessions(self) -> Sessions<AnyEndpoint> {
+    pub fn into_sessions(self) -> Sessions<E> {
         self.sessions
     }
 }

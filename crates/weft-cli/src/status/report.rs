@@ -146,8 +146,9 @@ impl Report<'_> {
     /// A host of the fabric, by its name if that is known.
     fn host(&self, number: u32) -> String {
         let mut nodes = self.status.fabric.iter().flat_map(|fabric| &fabric.nodes);
-        let known = nodes.find(|node| node.number == Some(number) && !node.name.is_empty());
-        known.map_or_else(|| format!("node {number}"), |node| node.name.clone())
+        let known = nodes.find(|node| node.number == Some(number));
+        let name = known.and_then(|node| node.name.clone());
+        name.unwrap_or_else(|| format!("node {number}"))
     }
 
     fn services(&self) -> String {
