@@ -1,15 +1,15 @@
-//! A server of files by name. A client lends four blocks and asks for a file; the server puts the
-//! file into them, block after block, as they come back. It serves any number of clients at a time.
+//! A server of files by name, for any number of clients of any host (`weft_examples::service`). A
+//! client lends four blocks and asks for a file; the server puts it into them as they come back.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
-use weft_examples::Program;
+use weft_examples::service::{End, Pair};
 use weft_fabric::{
     Access, Blocking, Endpoint, EndpointAddress, LocalRange, PATIENCE, Region, ServiceName, Source,
 };
+use weft_open::{OpeningError, now};
 use weft_session::{Admission, Event, Options, PoolId, SessionId, Sessions, bytes_of};
 
 /// The files: the sources of the examples.
@@ -27,10 +27,14 @@ struct Server<E: Endpoint> {
     files: BTreeMap<SessionId, (File, u64)>,
 }
 
-impl<E: Endpoint> Server<E> {
-    fn turn(&mut self) {
+impl<E: Endpoint> End<E> for Server<E> {
+    fn sessions(&mut self) -> &mut Sessions<E> {
+        &mut self.sessions
+    }
+
+    fn turn(&mut self) -> bool {
         let mut requests = Vec::new();
-        self.sessions.poll(Duration::ZERO, 64, |event| match event {
+        self.sessions.poll(now(), 64, |event| match event {
             Event::Pool { session, pool, .. } => drop(self.pools.insert(session, pool)),
             Event::Request { session, number, body, .. } => {
                 requests.push((session, number, String::from_utf8(bytes_of(&body))));
@@ -63,6 +67,7 @@ impl<E: Endpoint> Server<E> {
             }
             true
         });
+        true
     }
 }
 
@@ -76,20 +81,14 @@ struct Client<E: Endpoint> {
     length: Option<u64>,
 }
 
-impl<E: Endpoint> Client<E> {
-    fn new(mut endpoint: E, server: EndpointAddress) -> Self {
-        let peer = endpoint.connect_within(server, PATIENCE).expect("it is there");
-        let region = endpoint.register(4 * u64::from(BLOCK_BYTES)).expect("memory");
-        let mut sessions = Sessions::new(endpoint, Options::default());
-        let files = ServiceName::new("files").expect("a name");
-        let session = sessions.open(peer, files, &(1..=1), b"", Duration::ZERO).expect("its first");
-        Self { sessions, session, region, received: Vec::new(), asked: 0, length: None }
+impl<E: Endpoint> End<E> for Client<E> {
+    fn sessions(&mut self) -> &mut Sessions<E> {
+        &mut self.sessions
     }
 
-    /// Takes what came. False when the last file is there.
     fn turn(&mut self) -> bool {
         let (mut is_open, mut used) = (false, Vec::new());
-        self.sessions.poll(Duration::ZERO, 64, |event| match event {
+        self.sessions.poll(now(), 64, |event| match event {
             Event::Opened { .. } => is_open = true,
             Event::Answer { answer, .. } => {
                 let bytes = bytes_of(&answer.expect("the server lives").body);
@@ -126,24 +125,26 @@ impl<E: Endpoint> Client<E> {
     }
 }
 
-impl Program for FileServer {
-    fn run<E: Endpoint>(self, endpoints: Vec<E>, step: &mut dyn FnMut()) {
-        let mut endpoints = endpoints.into_iter();
+impl Pair for FileServer {
+    const NAME: &str = "files";
+
+    fn service<E: Endpoint>(endpoint: E) -> impl End<E> {
         let options = Options { admission: Admission::All, ..Options::default() };
-        let mut sessions = Sessions::new(endpoints.next().expect("one"), options);
-        sessions.serve(ServiceName::new("files").expect("a name"), &(1..=1));
-        let address = sessions.endpoint().address();
-        let mut server = Server { sessions, pools: BTreeMap::new(), files: BTreeMap::new() };
-        let mut clients: Vec<_> = endpoints.map(|one| Client::new(one, address)).collect();
-        while !clients.is_empty() {
-            server.turn();
-            clients.retain_mut(Client::turn);
-            step();
-        }
-        println!("each client has {} files", WANTED.len());
+        let mut sessions = Sessions::new(endpoint, options);
+        sessions.serve(ServiceName::new(Self::NAME).expect("a name"), &(1..=1));
+        Server { sessions, pools: BTreeMap::new(), files: BTreeMap::new() }
+    }
+
+    fn client<E: Endpoint>(mut endpoint: E, service: EndpointAddress) -> impl End<E> {
+        let peer = endpoint.connect_within(service, PATIENCE).expect("it is there");
+        let region = endpoint.register(4 * u64::from(BLOCK_BYTES)).expect("memory");
+        let mut sessions = Sessions::new(endpoint, Options::default());
+        let files = ServiceName::new(Self::NAME).expect("a name");
+        let session = sessions.open(peer, files, &(1..=1), b"", now()).expect("its first");
+        Client { sessions, session, region, received: Vec::new(), asked: 0, length: None }
     }
 }
 
-fn main() {
-    weft_examples::main(4, FileServer);
+fn main() -> Result<(), OpeningError> {
+    weft_examples::service::main(FileServer)
 }

@@ -6,15 +6,19 @@
 //! ```
 //!
 //! All endpoints of an example are in one process. Over shared memory the broker is in the process,
-//! too (`LocalBroker`); programs that are processes of their own use the daemon's (`RemoteBroker`).
+//! too; programs that are processes of their own leave [`Opening::by`] out and meet at the daemon's.
+//! `ping` and `file_server` are such programs, when they are told so.
 #![forbid(unsafe_code)]
+
+pub mod service;
 
 use std::sync::Arc;
 
 use weft_fabric::{Endpoint, EndpointOptions, NodeId, Transport};
+use weft_open::Opening;
+use weft_options::Options;
 use weft_transport_shm::broker::Limits;
 use weft_transport_shm::local_broker;
-use weft_transport_shm::{Parameters, ShmTransport};
 use weft_transport_sim::{Settings, SimWorld};
 
 /// A program on some endpoints.
@@ -35,18 +39,18 @@ pub fn main(count: usize, program: impl Program) {
 /// # Panics
 /// When there is no such transport.
 pub fn over(transport: &str, count: usize, program: impl Program) {
-    let options = EndpointOptions::default();
     match transport {
         "shm" => {
             let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
-            let transport = ShmTransport::new(broker, Parameters::default());
-            let open = |_| transport.open(&options).expect("a node has 256 endpoints");
+            let opening = Opening::with("an example", &Options::default()).by(broker);
+            let open = |_| opening.open().expect("a node has 256 endpoints");
             program.run((0..count).map(open).collect(), &mut || {});
         }
         "sim" => {
             let world = SimWorld::new(Settings::seeded(1));
             let open = |node| {
                 let transport = world.transport(NodeId(node), 1000);
+                let options = EndpointOptions::default();
                 transport.open(&options).expect("the node has no other endpoint")
             };
             let nodes = 0..u32::try_from(count).expect("few");

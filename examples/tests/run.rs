@@ -14,6 +14,7 @@ mod message_server;
 mod ping_pong;
 
 use weft_examples::over;
+use weft_examples::service::Together;
 
 const TRANSPORTS: [&str; 2] = ["shm", "sim"];
 
@@ -41,6 +42,6 @@ fn the_message_server_answers_every_client() {
 #[test]
 fn the_file_server_serves_every_client() {
     for transport in TRANSPORTS {
-        over(transport, 4, file_server::FileServer);
+        over(transport, 4, Together(file_server::FileServer));
     }
 }

@@ -101,6 +101,8 @@ fn build(run: &mut Run) -> Outcome {
     }
     let mut command =
         cargo(&["build", "--quiet", "-p", "weft-cli", "-p", "weft-preload", "-p", "weft-shmem"]);
+    // An end-to-end case runs it. One build, so that the packages have the same features.
+    command.args(["-p", "weft-examples", "--lib", "--bins", "--example", "ping"]);
     command.args(["--profile", profile(run.long)]);
     let outcome = checked(run, command, "see the errors above");
     run.has_weft = matches!(outcome, Outcome::Passed(_));

@@ -23,7 +23,7 @@ use crate::form::Form;
 /// The first bytes of every message.
 pub const MAGIC: [u8; 4] = *b"weft";
 /// The protocol version that both sides must speak.
-pub const VERSION: u16 = 10;
+pub const VERSION: u16 = 11;
 /// Longest message in bytes.
 pub const BYTES_MAX: usize = 2048;
 /// Bytes before the body.
@@ -455,12 +455,12 @@ mod tests {
     #[test]
     fn the_error_names_the_version_of_the_other_side() {
         let mut message = Control::Status.emit();
-        message[4] = 11;
-        assert_eq!(Control::parse(&message), Err(InvalidMessage::Version { theirs: 11 }));
+        message[4] = 12;
+        assert_eq!(Control::parse(&message), Err(InvalidMessage::Version { theirs: 12 }));
     }
 
     #[test]
     fn a_status_request_has_eight_bytes() {
-        assert_eq!(Control::Status.emit(), b"weft\x0a\x00\x09\x00");
+        assert_eq!(Control::Status.emit(), b"weft\x0b\x00\x09\x00");
     }
 }

@@ -44,6 +44,8 @@ pub mod flags {
     /// The endpoint has memory for peers, and opens a port when one is wanted
     /// ([`super::PortWanted`]).
     pub const PORT_LATER: u32 = 128;
+    /// With `SERVICE`: the service of the node [`super::Open::node`], and no other.
+    pub const SERVICE_AT: u32 = 256;
 }
 
 /// Stands for no VPID, or for any.
@@ -248,6 +250,8 @@ messages! {
         slots: u32,
         /// The name of a service, if `flags` has `OFFER` or `SERVICE`, and zeros behind it.
         name: [u8; NAME_BYTES],
+        /// The node of the service, if `flags` has `SERVICE_AT`.
+        node: u32,
         /// The ticket, if `flags` has `INVITATION`.
         invitation: Invitation,
     }

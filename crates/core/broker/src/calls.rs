@@ -27,6 +27,10 @@ pub fn way_into(partition: Partition) -> Open {
             open.name = name.padded();
         }
         Partition::Service(name) => (open.flags, open.name) = (flags::SERVICE, name.padded()),
+        Partition::ServiceAt(name, node) => {
+            (open.flags, open.name) = (flags::SERVICE | flags::SERVICE_AT, name.padded());
+            open.node = node.0;
+        }
         Partition::Ticket(Ticket(secret)) => {
             (open.flags, open.invitation) = (flags::INVITATION, Invitation(secret));
         }
@@ -46,6 +50,9 @@ pub fn way_of(open: &Open) -> Option<Partition> {
         flags::PARTITION => Some(Partition::Numbered(partition)),
         way if way == flags::PARTITION | flags::OFFER => {
             Some(Partition::Offered(partition, name()?))
+        }
+        flags::SERVICE if open.flags & flags::SERVICE_AT != 0 => {
+            Some(Partition::ServiceAt(name()?, NodeId(open.node)))
         }
         flags::SERVICE => Some(Partition::Service(name()?)),
         flags::INVITATION => Some(Partition::Ticket(Ticket(open.invitation.0))),
@@ -133,8 +140,10 @@ fn refusal(reply: Reply, open: Open, partition: Partition) -> OpenError {
         (status::OFFER_FORBIDDEN, Partition::Offered(_, name)) => {
             OpenError::OfferForbidden { name }
         }
-        (status::NOT_OFFERED, Partition::Service(name)) => OpenError::NotOffered { name },
-        (status::SERVICE_FORBIDDEN, Partition::Service(name)) => {
+        (status::NOT_OFFERED, Partition::Service(name) | Partition::ServiceAt(name, _)) => {
+            OpenError::NotOffered { name }
+        }
+        (status::SERVICE_FORBIDDEN, Partition::Service(name) | Partition::ServiceAt(name, _)) => {
             OpenError::ServiceForbidden { name }
         }
         (status::NOT_INVITED, _) => OpenError::InvalidTicket,

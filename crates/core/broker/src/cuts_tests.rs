@@ -136,6 +136,7 @@ const fn zeroed() -> Open {
         peers_max: 0,
         slots: 0,
         name: [0; 48],
+        node: 0,
         invitation: weft_wire::endpoint_control::Invitation([0; 16]),
     }
 }

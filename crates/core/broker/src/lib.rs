@@ -38,7 +38,7 @@ mod tables;
 
 pub use cuts::{Cuts, Site};
 pub use doubts::IsStopped;
-pub use nodes::{InvalidNodeMessage, Listed, NodeMessage, Refusal};
+pub use nodes::{InvalidNodeMessage, Listed, NodeMessage, Offer, Refusal};
 #[cfg(any(test, feature = "test-doors"))]
 pub use state::fuzz_state;
 pub use state::{Outgoing, State};

@@ -15,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weft_fabric::rules::Offer;
 use weft_fabric::{EndpointAddress, Group, NodeId, PartitionId, ServiceName, Vpid};
 use weft_wire::endpoint_control::{NO_VPID, PortName, VPIDS_MAX, status};
 
@@ -193,6 +192,19 @@ pub struct Listed {
     pub user: u32,
     /// The name by which it offers its partition.
     pub offers: Option<String>,
+}
+
+/// A service that an endpoint offers by a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The endpoint.
+    pub address: EndpointAddress,
+    /// The number of its user.
+    pub user: u32,
+    /// Its partition.
+    pub partition: PartitionId,
 }
 
 impl Listed {
@@ -456,16 +468,18 @@ impl State {
         self.nodes.nodes.iter().filter(|(_, known)| known.is_up).map(|(node, _)| *node)
     }
 
-    /// The endpoint of another node that offers a service of this name: its user, its partition and
-    /// its address.
-    pub(crate) fn offered_elsewhere(&self, name: ServiceName) -> Option<Offer<EndpointAddress>> {
+    /// All that is offered on other nodes that are joined.
+    pub(crate) fn offers_elsewhere(&self) -> impl Iterator<Item = Offer<'_>> {
         let up = self.nodes.nodes.iter().filter(|(_, known)| known.is_up);
         let all =
             up.flat_map(|(node, known)| known.endpoints.values().map(move |one| (*node, one)));
-        let mut all = all.filter(|(_, one)| one.offers.as_deref() == Some(name.as_str()));
-        all.next().map(|(node, one)| {
-            let host = EndpointAddress::new(node, Vpid(one.vpid));
-            Offer { user: one.user, partition: PartitionId(one.partition), host }
+        all.filter_map(|(node, one)| {
+            Some(Offer {
+                name: one.offers.as_deref()?,
+                address: EndpointAddress::new(node, Vpid(one.vpid)),
+                user: one.user,
+                partition: PartitionId(one.partition),
+            })
         })
     }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
-use weft_fabric::{EndpointAddress, NodeId, PartitionId, Vpid};
+use weft_fabric::{EndpointAddress, NodeId, PartitionId, ServiceName, Vpid};
+use weft_options::ServicePolicy;
 use weft_wire::endpoint_control::{
     Attach, EndpointControl, Invitation, Invite, Meet, NoPort, Open, Part, Port, PortName, Recall,
     Secret, flags, status,
@@ -77,6 +78,8 @@ struct Program {
     user: u32,
     met: BTreeMap<EndpointAddress, ([u8; 16], bool)>,
     kind: Kind,
+    /// The endpoint that let it into its partition.
+    host: Option<EndpointAddress>,
     /// The broker has said that a port is wanted.
     is_wanted: bool,
 }
@@ -222,6 +225,8 @@ impl World {
             match told.message {
                 EndpointControl::Opened(opened) => {
                     program.address = EndpointAddress::new(NodeId(opened.node), Vpid(opened.vpid));
+                    program.host =
+                        Some(EndpointAddress::new(NodeId(opened.host_node), Vpid(opened.host)));
                 }
                 EndpointControl::Met(met) => {
                     let with = EndpointAddress::new(NodeId(met.node), Vpid(met.peer));
@@ -260,7 +265,7 @@ impl World {
         let has_memory = open.flags & flags::PORT_LATER != 0;
         let kind = if has_memory { Kind::Memory(None) } else { Kind::Port };
         let met = BTreeMap::new();
-        let program = Program { address, birth, user, met, kind, is_wanted: false };
+        let program = Program { address, birth, user, met, kind, host: None, is_wanted: false };
         self.programs.insert(process, program);
         let open = Open { ticket: 1, birth, vpid: 0xffff, ..open };
         if self.ask(process, open) != status::DONE {
@@ -724,4 +729,75 @@ fn a_stranger_does_not_come_in_as_a_guest_that_was_there() {
     alone.world.programs.get_mut(&alone.guest).expect("it is there").met.clear();
     alone.restart(false, true);
     assert!(!alone.guests_entry_is_there());
+}
+
+/// Three nodes whose users may use each other's services.
+struct Market {
+    world: World,
+    name: [u8; 48],
+}
+
+impl Market {
+    fn new() -> Self {
+        let mut world = World::new(3);
+        for node in (0..NODES).map(NodeId) {
+            let policy = ServicePolicy::parse("1000:kv:1001").expect("rules");
+            world.states.insert(node, broker(node).with_policy(policy));
+            world.settle(node);
+        }
+        for (one, two) in [(0, 1), (0, 2), (1, 2)] {
+            world.join(NodeId(one), NodeId(two));
+        }
+        while world.deliver() {}
+        Self { world, name: ServiceName::new("kv").expect("a name").padded() }
+    }
+
+    /// Offers the service at a node.
+    fn offer(&mut self, node: u32) -> ProcessId {
+        let flags = flags::PORT | flags::PARTITION | flags::OFFER;
+        let partition = PartitionId::of_user_named(OWNER, 7 + node).0;
+        let open = Open { flags, partition, name: self.name, ..Open::default() };
+        let process = self.world.open_as(NodeId(node), OWNER, open);
+        while self.world.deliver() {}
+        process
+    }
+
+    /// The node of the service that a user at a node finds, there if one is given.
+    fn find(&mut self, user: u32, node: u32, at: Option<u32>) -> Option<u32> {
+        let flags = flags::PORT | flags::SERVICE | at.map_or(0, |_| flags::SERVICE_AT);
+        let (name, at) = (self.name, at.unwrap_or_default());
+        let open = Open { flags, name, node: at, ..Open::default() };
+        let process = self.world.open_as(NodeId(node), user, open);
+        let host = self.world.programs.get(&process)?.host?;
+        self.world.close(process);
+        Some(host.node.0)
+    }
+}
+
+#[test]
+fn a_service_is_found_by_its_name_on_each_node() {
+    let mut market = Market::new();
+    assert_eq!(market.find(GUEST, 0, None), None);
+    let (one, two) = (market.offer(1), market.offer(2));
+    assert!(market.world.programs.contains_key(&two), "each node has its own names");
+    let again = market.offer(2);
+    assert!(!market.world.programs.contains_key(&again), "a name is offered once on a node");
+    // The own node goes before others, and those by their numbers.
+    let found = [0, 1, 2].map(|node| market.find(GUEST, node, None));
+    assert_eq!(found, [Some(1), Some(1), Some(2)]);
+    let found = [0, 1, 2].map(|at| market.find(GUEST, 0, Some(at)));
+    assert_eq!(found, [None, Some(1), Some(2)]);
+    assert_eq!(market.find(GUEST + 1, 0, None), None, "the rules do not name the user");
+    let offered: Vec<_> = market.world.states[&NodeId(0)].offers().collect();
+    let offered: Vec<_> = offered.iter().map(|one| (one.name, one.address.node.0)).collect();
+    assert_eq!(offered, [("kv", 1), ("kv", 2)]);
+    // A name goes with its endpoint, and with its node.
+    market.world.close(one);
+    while market.world.deliver() {}
+    assert_eq!([None, Some(1)].map(|at| market.find(GUEST, 0, at)), [Some(2), None]);
+    market.world.cut(NodeId(0), NodeId(2));
+    assert_eq!(market.find(GUEST, 0, None), None);
+    market.world.join(NodeId(0), NodeId(2));
+    while market.world.deliver() {}
+    assert_eq!(market.find(GUEST, 0, None), Some(2));
 }

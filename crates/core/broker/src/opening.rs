@@ -11,12 +11,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_fabric::rules::{self, Doors, Offer};
+use weft_fabric::rules::{self, Door, Doors};
 use weft_fabric::{
-    EndpointAddress, Group, InviteError, OpenError, Partition, PartitionId, ServiceName, Ticket,
+    EndpointAddress, Group, InviteError, NodeId, OpenError, Partition, PartitionId, ServiceName,
+    Ticket,
 };
 use weft_wire::endpoint_control::{Invite, NO_VPID, Open, Opened, VPIDS_MAX, flags, status};
 
+use crate::Offer;
 use crate::answers::OpenedHere;
 use crate::calls;
 use crate::invitations::Invitation;
@@ -162,31 +164,48 @@ impl State {
     fn entrance(&mut self, asker: Asker, open: &Open, now: Duration) -> Result<Entrance, u16> {
         let way = calls::way_of(open).ok_or(status::INVALID)?;
         self.invitations.expire(now);
-        let (partition, host) = match rules::entrance(self, asker.uid, way) {
-            Ok(inside) => inside,
-            Err(OpenError::Forbidden { partition })
-                if way == Partition::Numbered(PartitionId(partition))
-                    && open.flags & flags::AGAIN != 0
-                    && !self.is_settled =>
-            {
-                let partition = PartitionId(partition);
-                return Ok(Entrance { is_member: false, ..Entrance::into(partition) });
-            }
-            Err(error) => {
-                self.invitations.count_refused(&error);
-                return Err(calls::status_of(&error));
-            }
-        };
+        // An endpoint with memory alone reaches no other node.
+        let has_port = open.flags & (flags::PORT | flags::PORT_LATER) != 0;
+        let (partition, host) =
+            match rules::entrance(&Asking { state: self, has_port }, asker.uid, way) {
+                Ok(inside) => inside,
+                Err(OpenError::Forbidden { partition })
+                    if way == Partition::Numbered(PartitionId(partition))
+                        && open.flags & flags::AGAIN != 0
+                        && !self.is_settled =>
+                {
+                    let partition = PartitionId(partition);
+                    return Ok(Entrance { is_member: false, ..Entrance::into(partition) });
+                }
+                Err(error) => {
+                    self.invitations.count_refused(&error);
+                    return Err(calls::status_of(&error));
+                }
+            };
         let entrance = Entrance { host, ..Entrance::into(partition) };
         Ok(match way {
             Partition::Offered(_, name) => Entrance { offers: Some(name), ..entrance },
             Partition::Ticket(ticket) => Entrance { ticket: Some(ticket), ..entrance },
-            Partition::OfUser | Partition::Numbered(_) | Partition::Service(_) => entrance,
+            Partition::OfUser
+            | Partition::Numbered(_)
+            | Partition::Service(_)
+            | Partition::ServiceAt(..) => entrance,
         })
     }
 
+    /// All services that are offered on this node and on those that it is joined with.
+    pub fn offers(&self) -> impl Iterator<Item = Offer<'_>> {
+        let here = (0..).zip(&self.entries).filter_map(|(vpid, entry)| {
+            let entry = entry.as_ref()?;
+            let name = entry.offers.as_ref()?.as_str();
+            let address = address(self.node.0, vpid);
+            Some(Offer { name, address, user: entry.uid, partition: entry.partition })
+        });
+        here.chain(self.offers_elsewhere())
+    }
+
     /// The endpoint that offers a service of this name.
-    fn offered_here(&self, name: ServiceName) -> Option<(u16, &Entry)> {
+    fn offered(&self, name: ServiceName) -> Option<(u16, &Entry)> {
         (0..).zip(&self.entries).find_map(|(vpid, entry)| {
             let entry = entry.as_ref().filter(|entry| entry.offers == Some(name))?;
             Some((vpid, entry))
@@ -244,29 +263,43 @@ impl State {
     }
 }
 
-/// What is offered on this node and on those that are joined, and by what rules.
-impl Doors<EndpointAddress> for State {
-    fn offered(&self, name: ServiceName) -> Option<Offer<EndpointAddress>> {
-        let here = self.offered_here(name);
-        let here = here.map(|(vpid, host)| Offer {
-            user: host.uid,
-            partition: host.partition,
-            host: address(self.node.0, vpid),
-        });
-        here.or_else(|| self.offered_elsewhere(name))
+/// What is offered on this node and on those that are joined, and by what rules, to an endpoint that
+/// has a port to other nodes or not.
+struct Asking<'a> {
+    state: &'a State,
+    has_port: bool,
+}
+
+impl Doors<EndpointAddress> for Asking<'_> {
+    fn offered(&self, name: ServiceName, at: Option<NodeId>) -> Vec<Door<EndpointAddress>> {
+        let of_name = self.state.offers().filter(|offer| offer.name == name.as_str());
+        let is_wanted = |offer: &Offer<'_>| {
+            let node = offer.address.node;
+            at.is_none_or(|wanted| wanted == node) && (self.has_port || node == self.state.node)
+        };
+        let door = |Offer { user, partition, address: host, .. }: Offer<'_>| Door {
+            user,
+            partition,
+            host,
+        };
+        of_name.filter(is_wanted).map(door).collect()
+    }
+
+    fn is_taken(&self, name: ServiceName) -> bool {
+        self.state.offered(name).is_some()
     }
 
     fn invited(&self, ticket: Ticket) -> Option<(PartitionId, EndpointAddress)> {
-        let host = self.invitations.host(ticket)?;
-        Some((self.entry(host)?.partition, address(self.node.0, host)))
+        let host = self.state.invitations.host(ticket)?;
+        Some((self.state.entry(host)?.partition, self.state.address(host)))
     }
 
     fn may_offer(&self, user: u32, name: ServiceName) -> bool {
-        self.policy.may_offer(user, name.as_str())
+        self.state.policy.may_offer(user, name.as_str())
     }
 
     fn may_use(&self, user: u32, owner: u32, name: ServiceName) -> bool {
-        self.policy.may_use(user, owner, name.as_str())
+        self.state.policy.may_use(user, owner, name.as_str())
     }
 }
 

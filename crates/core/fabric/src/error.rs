@@ -40,7 +40,7 @@ pub enum OpenError {
     /// programs of the user are in.
     #[error("the default partition of a user is not for others; use a numbered one")]
     DefaultPartition,
-    /// Another endpoint offers a service of this name.
+    /// Another endpoint of the node offers a service of this name.
     #[error("a service {name} is there already; choose another name, or end the other one")]
     NameTaken {
         /// The name.
@@ -53,7 +53,7 @@ pub enum OpenError {
         name: ServiceName,
     },
     /// No endpoint offers a service of this name.
-    #[error("nobody offers a service {name} here")]
+    #[error("nobody offers a service {name} here; `weft status` lists those that are offered")]
     NotOffered {
         /// The name.
         name: ServiceName,

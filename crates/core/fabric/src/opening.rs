@@ -1,6 +1,6 @@
 //! The options with which an endpoint is opened.
 
-use crate::address::{PartitionId, Vpid};
+use crate::address::{NodeId, PartitionId, Vpid};
 use crate::service::{ServiceName, Ticket};
 
 /// The options of [`crate::Transport::open`].
@@ -58,8 +58,11 @@ pub enum Partition {
     /// name, if the policy of the node daemon (`daemon.services`) lets them. It must not be that
     /// of [`Partition::OfUser`], which all the user's other programs are in.
     Offered(PartitionId, ServiceName),
-    /// The partition that is offered by this name.
+    /// The partition that is offered by this name: on this node, else on another that this one is
+    /// joined with, the one with the lowest number.
     Service(ServiceName),
+    /// The partition that is offered by this name on this node.
+    ServiceAt(ServiceName, NodeId),
     /// The partition of the endpoint that gave this ticket.
     Ticket(Ticket),
 }

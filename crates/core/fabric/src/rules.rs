@@ -1,7 +1,7 @@
 //! What a key allows, and who may come into a partition: the rules that every transport and every
 //! broker keeps, said once.
 
-use crate::address::PartitionId;
+use crate::address::{NodeId, PartitionId};
 use crate::error::{GrantError, InviteError, OpenError, OperationError, RegionError};
 use crate::opening::Partition;
 use crate::operation::{Access, Command};
@@ -97,7 +97,7 @@ impl PartitionId {
 
 /// A partition that an endpoint offers by a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Offer<H> {
+pub struct Door<H> {
     /// The user of the endpoint.
     pub user: u32,
     /// The partition.
@@ -108,8 +108,12 @@ pub struct Offer<H> {
 
 /// The doors of partitions: what is offered and who was invited. `H` names an endpoint.
 pub trait Doors<H> {
-    /// What is offered by a name.
-    fn offered(&self, name: ServiceName) -> Option<Offer<H>>;
+    /// The partitions that are offered by a name, at this node or at any, the best first: those of
+    /// the own node before others, which are in the order of their nodes. Each node has its own
+    /// names.
+    fn offered(&self, name: ServiceName, at: Option<NodeId>) -> Vec<Door<H>>;
+    /// Whether an endpoint of the own node offers this name.
+    fn is_taken(&self, name: ServiceName) -> bool;
     /// The partition that a ticket leads to, and the endpoint that gave it.
     fn invited(&self, ticket: Ticket) -> Option<(PartitionId, H)>;
     /// Whether the policy lets a user offer this name.
@@ -143,22 +147,31 @@ pub fn entrance<H>(
         Partition::Offered(_, name) if !doors.may_offer(user, name) => {
             Err(OpenError::OfferForbidden { name })
         }
-        Partition::Offered(_, name) if doors.offered(name).is_some() => {
-            Err(OpenError::NameTaken { name })
-        }
+        Partition::Offered(_, name) if doors.is_taken(name) => Err(OpenError::NameTaken { name }),
         Partition::Offered(partition, _) => Ok((partition, None)),
-        Partition::Service(name) => {
-            let offer = doors.offered(name).ok_or(OpenError::NotOffered { name })?;
-            if !doors.may_use(user, offer.user, name) {
-                return Err(OpenError::ServiceForbidden { name });
-            }
-            Ok((offer.partition, Some(offer.host)))
-        }
+        Partition::Service(name) => guest(doors, user, name, None),
+        Partition::ServiceAt(name, node) => guest(doors, user, name, Some(node)),
         Partition::Ticket(ticket) => {
             let (partition, host) = doors.invited(ticket).ok_or(OpenError::InvalidTicket)?;
             Ok((partition, Some(host)))
         }
     }
+}
+
+/// The way into the first of the doors with a name that the user may use.
+fn guest<H>(
+    doors: &impl Doors<H>,
+    user: u32,
+    name: ServiceName,
+    at: Option<NodeId>,
+) -> Result<(PartitionId, Option<H>), OpenError> {
+    let all = doors.offered(name, at);
+    if all.is_empty() {
+        return Err(OpenError::NotOffered { name });
+    }
+    let door = all.into_iter().find(|door| doors.may_use(user, door.user, name));
+    let door = door.ok_or(OpenError::ServiceForbidden { name })?;
+    Ok((door.partition, Some(door.host)))
 }
 
 #[cfg(test)]
@@ -197,15 +210,25 @@ mod tests {
         assert_eq!(Access::all().check(put, (7, 1), 8), Ok(()));
     }
 
-    /// Endpoint 5 of user 1 offers partition 9 of it as "kv", and has invited by one ticket. Root
-    /// alone may offer "root", user 3 may use nothing.
+    /// Endpoint 5 of user 1 offers partition 9 of it as "kv", and has invited by one ticket. So
+    /// does endpoint 6 of user 8 on node 2. Root alone may offer "root". User 3 may use nothing,
+    /// user 4 nothing of user 1.
     struct House;
 
     const OFFERED: PartitionId = PartitionId::of_user_named(1, 9);
+    const ELSEWHERE: PartitionId = PartitionId::of_user_named(8, 9);
 
     impl Doors<u16> for House {
-        fn offered(&self, name: ServiceName) -> Option<Offer<u16>> {
-            (name.as_str() == "kv").then_some(Offer { user: 1, partition: OFFERED, host: 5 })
+        fn offered(&self, name: ServiceName, at: Option<NodeId>) -> Vec<Door<u16>> {
+            let here = (NodeId(1), Door { user: 1, partition: OFFERED, host: 5 });
+            let there = (NodeId(2), Door { user: 8, partition: ELSEWHERE, host: 6 });
+            let all = [here, there].into_iter().filter(|_| name.as_str() == "kv");
+            let all = all.filter(|(node, _)| at.is_none_or(|wanted| wanted == *node));
+            all.map(|(_, door)| door).collect()
+        }
+
+        fn is_taken(&self, name: ServiceName) -> bool {
+            name.as_str() == "kv"
         }
 
         fn invited(&self, ticket: Ticket) -> Option<(PartitionId, u16)> {
@@ -217,8 +240,7 @@ mod tests {
         }
 
         fn may_use(&self, user: u32, owner: u32, _: ServiceName) -> bool {
-            assert_eq!(owner, 1);
-            user != 3
+            user != 3 && (user, owner) != (4, 1)
         }
     }
 
@@ -243,6 +265,12 @@ mod tests {
         assert_eq!(go(2, Partition::Offered(own, kv)), Err(OpenError::NameTaken { name: kv }));
         assert_eq!(go(2, Partition::Service(kv)), Ok((OFFERED, Some(5))));
         assert_eq!(go(3, Partition::Service(kv)), Err(OpenError::ServiceForbidden { name: kv }));
+        assert_eq!(go(4, Partition::Service(kv)), Ok((ELSEWHERE, Some(6))));
+        assert_eq!(go(2, Partition::ServiceAt(kv, NodeId(2))), Ok((ELSEWHERE, Some(6))));
+        let refused = Err(OpenError::ServiceForbidden { name: kv });
+        assert_eq!(go(4, Partition::ServiceAt(kv, NodeId(1))), refused);
+        let absent = Err(OpenError::NotOffered { name: kv });
+        assert_eq!(go(2, Partition::ServiceAt(kv, NodeId(3))), absent);
         let x = name("x");
         assert_eq!(go(2, Partition::Service(x)), Err(OpenError::NotOffered { name: x }));
         assert_eq!(go(3, Partition::Ticket(Ticket([7; 16]))), Ok((OFFERED, Some(5))));

@@ -39,8 +39,8 @@ pub use server::serve;
 pub use status::{
     ConnectionStatus, CounterStatus, DeviceStatus, EndpointStatus, EtcdStatus, FabricNodeStatus,
     FabricSeedStatus, FabricStatus, ListenerStatus, NetworkManager, NetworkNode, NetworkStatus,
-    NetworkTables, PeerStatus, ProcessStatus, QueueStatus, ServiceStatus, Status, WayFigures,
-    WayStatus,
+    NetworkTables, OfferStatus, PeerStatus, ProcessStatus, QueueStatus, ServiceStatus, Status,
+    WayFigures, WayStatus,
 };
 pub use weft_ether::Reach;
 

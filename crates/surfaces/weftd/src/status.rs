@@ -32,6 +32,9 @@ pub struct Status {
     /// The other hosts; `None` for a daemon that serves its host alone.
     #[serde(default)]
     pub fabric: Option<FabricStatus>,
+    /// Services that programs of this host and of others offer to clients.
+    #[serde(default)]
+    pub offers: Vec<OfferStatus>,
     /// The daemon's services.
     #[serde(default)]
     pub services: Vec<ServiceStatus>,
@@ -45,6 +48,19 @@ impl Status {
         let is_late = |service: &ServiceStatus| service.name == "fabric" && !service.answers;
         self.fabric.is_none() && !self.services.iter().any(is_late)
     }
+}
+
+/// A service that a program offers by a name.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OfferStatus {
+    /// Its name.
+    pub name: String,
+    /// The number of its node.
+    pub node: u32,
+    /// The number of its endpoint there.
+    pub vpid: u16,
+    /// The number of its user.
+    pub user: u32,
 }
 
 /// A service of the daemon.

@@ -35,6 +35,12 @@ pub fn weft() -> &'static Path {
                 "weft-preload",
                 "-p",
                 "weft-shmem",
+                "-p",
+                "weft-examples",
+                "--lib",
+                "--bins",
+                "--example",
+                "ping",
             ])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env("CARGO_TARGET_DIR", target)
@@ -42,6 +48,16 @@ pub fn weft() -> &'static Path {
         assert!(built.is_ok_and(|status| status.success()), "weft does not build");
         target.join("verify/weft")
     })
+}
+
+/// An example that is built beside [`weft`].
+///
+/// # Errors
+/// [`Skip`] when it is not there: `WEFT_BIN` names a build without it.
+pub fn example(name: &str) -> Result<PathBuf, Skip> {
+    let path = weft().with_file_name("examples").join(name);
+    let how = format!("cargo build -p weft-examples --example {name}");
+    if path.is_file() { Ok(path) } else { Err(Skip(format!("no {}: {how}", path.display()))) }
 }
 
 /// Names shared by programs with different options: the option that prints what the program is, and

@@ -1,6 +1,6 @@
 //! Two hosts made of the kernel's namespaces, joined by a cable: endpoints, direct sockets and the
-//! Ethernet device across them, and what becomes of them when anything dies. `programs/hosts.py`
-//! and `programs/host_paths.py` have the cases.
+//! Ethernet device across them, and what becomes of them when anything dies.
+//! `programs/hosts.py`, `programs/host_paths.py` and `programs/host_services.py` have the cases.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::path::Path;
@@ -42,6 +42,10 @@ fn main() -> ExitCode {
         Case::new("paths_families", || run_of("host_paths.py", "families")),
         Case::new("copies", || run_of("host_paths.py", "copies")),
         Case::new("names", || run_of("host_paths.py", "names")),
+        Case::new("services", || {
+            let ping = program::example("ping")?;
+            run_script("host_services.py", "services", &["setpriv"], &ping.to_string_lossy())
+        }),
         Case::new("deaths", move || run("deaths", &[], rounds)),
     ];
     let limit = LONG_LIMIT + Duration::from_secs(10);

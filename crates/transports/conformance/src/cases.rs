@@ -149,6 +149,7 @@ macro_rules! each_group {
             a_service_lets_the_named_users_in,
             a_service_refuses_everybody_else,
             a_service_ends_with_its_endpoint,
+            a_service_is_found_at_its_node,
             a_name_is_offered_once,
             a_name_of_another_user_cannot_be_offered,
             a_partition_is_offered_by_its_user_alone,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weft_fabric::{
     Access, Audience, ConnectError, Endpoint, EndpointOptions, Group, InviteError, LocalRange,
-    MessageHeader, OpenError, Operation, OperationError, Partition, PartitionId, Region,
+    MessageHeader, NodeId, OpenError, Operation, OperationError, Partition, PartitionId, Region,
     ServiceName, Source, Target, Ticket, Value,
 };
 
@@ -129,15 +129,38 @@ pub fn a_service_ends_with_its_endpoint<B: Bench>() {
     assert_eq!(open_as(&mut rig, guest, &service("kv")), Err(gone));
 }
 
-/// A name is offered by one endpoint at a time.
+/// A service is found at its node, and at no other.
+pub fn a_service_is_found_at_its_node<B: Bench>() {
+    let (owner, guest) = users::<B>();
+    let mut rig = rig::<B>(&format!("{owner}:kv:{guest}"), &offered(owner, "kv"));
+    let host = rig.address(0);
+    let at = |node| options(Partition::ServiceAt(name("kv"), node));
+    let found = open_as(&mut rig, guest, &at(host.node)).expect("it is there");
+    assert_eq!(rig.endpoint(found).host(), Some(host));
+    are_members(&mut rig, 0, found);
+    let nobody = OpenError::NotOffered { name: name("kv") };
+    let elsewhere = NodeId(host.node.0.wrapping_add(1_000));
+    assert_eq!(open_as(&mut rig, guest, &at(elsewhere)), Err(nobody));
+    let forbidden = OpenError::ServiceForbidden { name: name("kv") };
+    assert_eq!(open_as(&mut rig, guest.wrapping_add(1), &at(host.node)), Err(forbidden));
+}
+
+/// A name is offered by one endpoint of a node at a time.
 pub fn a_name_is_offered_once<B: Bench>() {
     let (owner, guest) = users::<B>();
     let mut rig = rig::<B>("", &offered(owner, "kv"));
-    let taken = OpenError::NameTaken { name: name("kv") };
-    assert_eq!(rig.bench.open(&offered(owner, "kv")).err(), Some(taken.clone()));
-    assert_eq!(open_as(&mut rig, guest, &offered(guest, "kv")), Err(taken));
-    let own = open_as(&mut rig, owner, &service("kv")).expect("still offered");
     let host = rig.address(0);
+    for user in [owner, guest] {
+        match open_as(&mut rig, user, &offered(user, "kv")) {
+            Err(error) => assert_eq!(error, OpenError::NameTaken { name: name("kv") }),
+            // Each node has its own names.
+            Ok(other) => {
+                assert_ne!(rig.address(other).node, host.node);
+                drop(rig.remove(other));
+            }
+        }
+    }
+    let own = open_as(&mut rig, owner, &service("kv")).expect("still offered");
     assert_eq!(rig.endpoint(own).host(), Some(host));
     drop(rig.remove(0));
     assert!(open_as(&mut rig, guest, &offered(guest, "kv")).is_ok(), "a name without rules");

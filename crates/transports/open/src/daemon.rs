@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 use weft_channel::Channel;
+use weft_fabric::EndpointAddress;
 use weft_netdev::interface::Interface;
 use weft_netdev::namespace::Namespace;
 use weft_options::Options;
@@ -155,6 +156,15 @@ pub struct HostStatus {
     devices: Vec<Device>,
     #[serde(default)]
     fabric: Option<Fabric>,
+    #[serde(default)]
+    offers: Vec<Offer>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+struct Offer {
+    name: String,
+    node: u32,
+    vpid: u16,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
@@ -173,6 +183,8 @@ struct Fabric {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 struct FabricNode {
     number: Option<u32>,
+    #[serde(default)]
+    name: Option<String>,
     state: String,
     address: String,
     #[serde(default)]
@@ -200,6 +212,25 @@ impl HostStatus {
     #[must_use]
     pub fn data_address(&self) -> Option<IpAddr> {
         self.device_address().or_else(|| self.joined_address())
+    }
+
+    /// The number of the node with this name, or at this address.
+    #[must_use]
+    pub fn node_named(&self, host: &str) -> Option<u32> {
+        let nodes = &self.fabric.as_ref()?.nodes;
+        let is_at = |node: &&FabricNode| {
+            let address: Option<SocketAddr> = node.address.parse().ok();
+            address.is_some_and(|address| address.ip().to_string() == host)
+        };
+        let named = nodes.iter().find(|node| node.name.as_deref() == Some(host));
+        named.or_else(|| nodes.iter().find(is_at))?.number
+    }
+
+    /// The name of the service that the endpoint at this address offers.
+    #[must_use]
+    pub fn offered_at(&self, address: EndpointAddress) -> Option<&str> {
+        let is_it = |offer: &&Offer| (offer.node, offer.vpid) == (address.node.0, address.vpid.0);
+        self.offers.iter().find(is_it).map(|offer| offer.name.as_str())
     }
 
     /// The state of another node and the reason for it, if the daemon knows one.
@@ -231,7 +262,7 @@ mod tests {
     fn the_own_address_is_that_of_the_own_node() {
         let joined = status(
             r#"{"node": "default", "fabric": {"name": "f", "number": 3, "nodes": [
-                {"number": 2, "state": "down", "address": "10.0.0.2:7700", "reason": "silent"},
+                {"number": 2, "name": null, "state": "down", "address": "10.0.0.2:7700", "reason": "silent"},
                 {"number": 3, "state": "self", "address": "10.0.0.1:7700"}
             ]}}"#,
         );

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use weft_fabric::OpenError;
+use weft_fabric::{EndpointAddress, InvalidName, OpenError};
 use weft_options::runtime_path::InvalidNodeName;
+use weft_session::End;
 
 /// Why an endpoint was not opened. The texts say what to do next.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -47,6 +48,42 @@ pub enum OpeningError {
     /// There is no way to other hosts: libfabric or its provider is missing.
     #[error(transparent)]
     Libfabric(#[from] weft_libfabric::Error),
+    /// The name of a service is none.
+    #[error("{name:?}: {error}")]
+    Name {
+        /// The text.
+        name: String,
+        /// The error.
+        error: InvalidName,
+    },
+    /// No host of the fabric has this name or address.
+    #[error("no host {host:?} is known here; `weft fabric nodes` lists those that are")]
+    NoSuchHost {
+        /// The host.
+        host: String,
+    },
+    /// The endpoint at an address offers no service.
+    #[error("endpoint {address} offers no service; `weft status` lists those that do")]
+    NothingOffered {
+        /// The address.
+        address: EndpointAddress,
+    },
+    /// A service was found, and no way leads to it.
+    #[error("the service {service} is not reached: {reason}; look with `weft fabric nodes`")]
+    NotReached {
+        /// The service.
+        service: String,
+        /// The error.
+        reason: String,
+    },
+    /// A service did not accept a session.
+    #[error("no session with {service}: {why}")]
+    NoSession {
+        /// The service.
+        service: String,
+        /// Why.
+        why: End,
+    },
     /// The transport did not open the endpoint.
     #[error(transparent)]
     Endpoint(#[from] OpenError),

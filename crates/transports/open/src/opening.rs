@@ -265,7 +265,15 @@ impl Opening {
         self.quietly(|| Ok(self.far()?.open(&self.endpoint)?))
     }
 
-    /// The transport of [`Opening::open`]. What was said of the endpoint is for the caller to give.
+    /// The options of the endpoint, for a program that opens by a transport: those that were said,
+    /// and the partition of a service.
+    #[must_use]
+    pub const fn endpoint_options(&self) -> &EndpointOptions {
+        &self.endpoint
+    }
+
+    /// The transport of [`Opening::open`]. Endpoints of it are opened with
+    /// [`Opening::endpoint_options`].
     ///
     /// # Errors
     /// [`OpeningError`].
@@ -311,6 +319,10 @@ impl Opening {
             true => Err(Error::NoOffer(format!("provider {provider}")).into()),
             false => Ok(provider),
         }
+    }
+
+    pub(crate) const fn has_own_broker(&self) -> bool {
+        matches!(self.place, Place::Own(_))
     }
 
     /// The daemon that is used. It need not answer.

@@ -4,10 +4,10 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::time::{ClockId, clock_gettime};
 use weft_fabric::{Armed, Endpoint, Waited, Watchable};
 use weft_sync::{AdaptiveWait, Step};
 
+use crate::clock::now;
 use crate::opening::{AnyEndpoint, FarEndpoint, NearEndpoint};
 
 /// Looks at the endpoint for each look at the descriptors, which is a call of the kernel.
@@ -91,11 +91,6 @@ impl Default for Waiter {
     fn default() -> Self {
         Self { adaptive: AdaptiveWait::new(SPINS, YIELDS) }
     }
-}
-
-fn now() -> Duration {
-    // The time since the machine was started, which is never negative.
-    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
 impl Waiter {

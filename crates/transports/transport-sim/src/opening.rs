@@ -5,7 +5,7 @@
 //! its time, while its host lives.
 
 use rand::RngExt;
-use weft_fabric::rules::{Doors, Offer, entrance};
+use weft_fabric::rules::{Door, Doors, entrance};
 use weft_fabric::{
     Capabilities, EndpointAddress, EndpointOptions, InviteError, NodeId, OpenError, Partition,
     PartitionId, ServiceName, Ticket, Vpid,
@@ -42,19 +42,22 @@ impl WorldState {
         capabilities: Capabilities,
     ) -> Result<Opened, OpenError> {
         self.expire();
-        let (partition, host) = entrance(self, user, options.partition)?;
+        let (partition, host) = entrance(&From { world: self, node }, user, options.partition)?;
         let address = self.free_address(node, options.vpid)?;
         let id = self.endpoints.len();
         // Nothing can fail from here on.
         match options.partition {
             Partition::Offered(_, name) => {
-                self.services.insert(name, id);
+                self.services.insert((name, node), id);
             }
             Partition::Ticket(ticket) => {
                 let used = self.invitations.iter().position(|found| found.ticket == ticket);
                 used.map(|place| self.invitations.remove(place));
             }
-            Partition::OfUser | Partition::Numbered(_) | Partition::Service(_) => {}
+            Partition::OfUser
+            | Partition::Numbered(_)
+            | Partition::Service(_)
+            | Partition::ServiceAt(..) => {}
         }
         let rail = self.rail_named(&capabilities.rail);
         self.endpoints.push(EndpointState::new(address, partition, user, rail, capabilities));
@@ -120,25 +123,41 @@ impl WorldState {
     }
 }
 
-/// What is offered, and by what rules. Invitations that are too late are gone before they are asked
-/// for.
-impl Doors<Id> for WorldState {
-    fn offered(&self, name: ServiceName) -> Option<Offer<Id>> {
-        let host = *self.services.get(&name)?;
-        let EndpointState { user, partition, .. } = self.endpoints[host];
-        Some(Offer { user, partition, host })
+/// What is offered, and by what rules, as an endpoint of this node sees it. Invitations that are too
+/// late are gone before they are asked for.
+struct From<'a> {
+    world: &'a WorldState,
+    node: NodeId,
+}
+
+impl Doors<Id> for From<'_> {
+    fn offered(&self, name: ServiceName, at: Option<NodeId>) -> Vec<Door<Id>> {
+        let of_name = self.world.services.iter().filter(|((offered, _), _)| *offered == name);
+        let is_wanted = |node: NodeId| at.is_none_or(|wanted| wanted == node);
+        let all = of_name.filter(|((_, node), _)| is_wanted(*node));
+        let mut all: Vec<(NodeId, Id)> = all.map(|((_, node), host)| (*node, *host)).collect();
+        all.sort_by_key(|(node, _)| (*node != self.node, *node));
+        let door = |(_, host): (NodeId, Id)| {
+            let EndpointState { user, partition, .. } = self.world.endpoints[host];
+            Door { user, partition, host }
+        };
+        all.into_iter().map(door).collect()
+    }
+
+    fn is_taken(&self, name: ServiceName) -> bool {
+        self.world.services.contains_key(&(name, self.node))
     }
 
     fn invited(&self, ticket: Ticket) -> Option<(PartitionId, Id)> {
-        let found = self.invitations.iter().find(|found| found.ticket == ticket)?;
-        Some((self.endpoints[found.host].partition, found.host))
+        let found = self.world.invitations.iter().find(|found| found.ticket == ticket)?;
+        Some((self.world.endpoints[found.host].partition, found.host))
     }
 
     fn may_offer(&self, user: u32, name: ServiceName) -> bool {
-        self.settings.services.may_offer(user, name.as_str())
+        self.world.settings.services.may_offer(user, name.as_str())
     }
 
     fn may_use(&self, user: u32, owner: u32, name: ServiceName) -> bool {
-        self.settings.services.may_use(user, owner, name.as_str())
+        self.world.settings.services.may_use(user, owner, name.as_str())
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct WorldState {
     /// The endpoints of which a message to a group was refused.
     pub group_waiters: BTreeSet<Id>,
     /// The endpoints that offer a service.
-    pub services: BTreeMap<ServiceName, Id>,
+    pub services: BTreeMap<(ServiceName, NodeId), Id>,
     pub invitations: Vec<Invitation>,
     pub keys: BTreeMap<u64, Key>,
     pub next_key: u64,

@@ -1,23 +1,23 @@
 //! Measuring between any two nodes: `weft perf serve` on one, `weft perf TEST --to NODE` on the
 //! other.
 //!
-//! The server is a member of a multicast group. A caller asks the group, naming the node, the test
-//! and the endpoint with which it measures; the server of that node opens an endpoint for it.
+//! The server offers a service. A caller opens a session with that of the node, and asks it to
+//! measure a test with an endpoint; the server opens another for it.
 //!
 //! # Invariants
 //! - A server measures with [`CALLS_MAX`] callers at a time, and says so to the next.
 //! - Each call and each measurement that nobody continues ends.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use weft_fabric::{
-    Blocking, Endpoint, EndpointAddress, EndpointOptions, Event, Group, MessageHeader, NodeId,
-    PATIENCE, SendError, Transport, Vpid,
+    Endpoint, EndpointAddress, EndpointOptions, NodeId, OpenError, Partition, Transport, Vpid,
 };
-use weft_open::{AnyEndpoint, AnyTransport, Opening};
+use weft_open::{AnyEndpoint, AnyTransport, Client, Opening, Service, ServicePlace, Wakes};
 
 use super::initiator::Initiator;
 use super::report::Report;
@@ -27,22 +27,28 @@ use crate::configuration::Configuration;
 use crate::output::show_line;
 use crate::transports;
 
-/// The group of the servers.
-const GROUP: u8 = 62;
-/// Tag of a call.
-const CALL: u8 = 64;
-/// Tag of the answer: nothing, or why not.
-const ANSWER: u8 = 65;
+/// The protocol between callers and servers.
+const PROTOCOL: &str = "weft-perf";
+/// Its version.
+const VERSIONS: RangeInclusive<u16> = 1..=1;
+/// The code of an answer that says why not.
+const REFUSED: u16 = 1;
 /// Callers that are measured with at a time.
 const CALLS_MAX: usize = 16;
-/// How long a server may take to answer a call that has left.
+/// How long a server may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// How long a call may take to leave: both ends may have to load a library.
-const LEAVE_WITHIN: Duration = Duration::from_secs(15);
-/// How soon a call is repeated that nobody answered.
-const AGAIN: Duration = Duration::from_millis(200);
+/// How long the news of a server that was just started may take to come here.
+const NEWS_WITHIN: Duration = Duration::from_secs(2);
+/// How soon a server is looked for again.
+const AGAIN: Duration = Duration::from_millis(50);
 /// How long the server sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// The name of this user's servers. Each node has its own names, and each user's servers serve that
+/// user.
+fn service() -> String {
+    format!("{PROTOCOL}.{}", rustix::process::geteuid().as_raw())
+}
 
 /// The tests that a server takes part in, by the numbers that calls name.
 const TESTS: [PerfTest; 7] = [
@@ -55,19 +61,15 @@ const TESTS: [PerfTest; 7] = [
     PerfTest::Lane,
 ];
 
-/// A call: the node of the server that is wanted, the test, and the endpoint that measures.
+/// A call: the test, and the endpoint that measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Call {
-    to: NodeId,
     test: PerfTest,
     size: u64,
     from: EndpointAddress,
-    /// A random number, by which the server knows a call that is repeated: a later caller may have
-    /// the same endpoint.
-    number: u64,
 }
 
-const CALL_BYTES: usize = 27;
+const CALL_BYTES: usize = 15;
 
 impl Call {
     fn emit(self) -> anyhow::Result<[u8; CALL_BYTES]> {
@@ -76,27 +78,21 @@ impl Call {
         let mut bytes = [0; CALL_BYTES];
         bytes[0] = number;
         bytes[1..9].copy_from_slice(&self.size.to_le_bytes());
-        bytes[9..13].copy_from_slice(&self.to.0.to_le_bytes());
-        bytes[13..17].copy_from_slice(&self.from.node.0.to_le_bytes());
-        bytes[17..19].copy_from_slice(&self.from.vpid.0.to_le_bytes());
-        bytes[19..27].copy_from_slice(&self.number.to_le_bytes());
+        bytes[9..13].copy_from_slice(&self.from.node.0.to_le_bytes());
+        bytes[13..15].copy_from_slice(&self.from.vpid.0.to_le_bytes());
         Ok(bytes)
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
         let (test, rest) = bytes.split_first()?;
         let (size, rest) = rest.split_first_chunk()?;
-        let (to, rest) = rest.split_first_chunk()?;
         let (node, rest) = rest.split_first_chunk()?;
         let (vpid, rest) = rest.split_first_chunk()?;
-        let (number, rest) = rest.split_first_chunk()?;
         let node = NodeId(u32::from_le_bytes(*node));
         let call = Self {
-            to: NodeId(u32::from_le_bytes(*to)),
             test: *TESTS.get(usize::from(*test))?,
             size: u64::from_le_bytes(*size),
             from: EndpointAddress::new(node, Vpid(u16::from_le_bytes(*vpid))),
-            number: u64::from_le_bytes(*number),
         };
         (rest.is_empty() && (1..=super::SIZE_MAX).contains(&call.size)).then_some(call)
     }
@@ -133,12 +129,13 @@ pub fn measure(
         "between nodes there is fresh memory alone; leave --memory out"
     );
     let opening = opening(arguments, configuration)?;
+    let place = ServicePlace::parse(&format!("@{node}"), &service())?;
+    let opening = opening.finding(&place)?;
     let measured = match arguments.transport() {
-        TransportName::Shm => measure_over(opening.near()?, arguments, size, node, |_| None),
-        TransportName::Ofi => measure_over(opening.far()?, arguments, size, node, |_| None),
+        TransportName::Shm => measure_over(opening.near()?, &opening, arguments, size, node),
+        TransportName::Ofi => measure_over(opening.far()?, &opening, arguments, size, node),
         TransportName::Auto => {
-            let both = over_both(arguments, &opening)?;
-            measure_over(both, arguments, size, node, AnyEndpoint::refusal_of_port)
+            measure_over(over_both(arguments, &opening)?, &opening, arguments, size, node)
         }
         TransportName::Sim => bail!("the simulator has no other nodes; leave --to out"),
     };
@@ -156,22 +153,22 @@ fn why_not_up(opening: &Opening, node: NodeId) -> Option<String> {
     Some(format!("node {node} is {state}: {reason}"))
 }
 
-fn measure_over<T: Transport>(
+fn measure_over<T>(
     transport: T,
+    opening: &Opening,
     arguments: &PerfArguments,
     size: u64,
     node: NodeId,
-    why_alone: impl Fn(&T::Endpoint) -> Option<&str>,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<Report>
+where
+    T: Transport<Endpoint: Wakes>,
+{
     check_size(&transport, arguments.test, size)?;
-    let mut endpoint = transport.open(&EndpointOptions::default())?;
-    let from = endpoint.address();
     let test = arguments.test;
-    let mut number = [0; 8];
-    rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
-    let number = u64::from_ne_bytes(number);
-    let wanted = Call { to: node, test, size, from, number };
-    call(&transport, arguments.transport(), wanted, why_alone)?;
+    let caller = find(&transport, opening, arguments.transport(), node)?;
+    let mut endpoint = transport.open(opening.endpoint_options())?;
+    let from = endpoint.address();
+    call(caller, Call { test, size, from }, node)?;
     let far = libfabric::Far::new(None);
     let placement = format!("from node {} to node {node}", from.node);
     match test {
@@ -190,67 +187,54 @@ fn measure_over<T: Transport>(
     }
 }
 
-/// Asks the server of a node to be the other end.
-fn call<T: Transport>(
+/// An endpoint in the partition of the server of a node.
+fn find<T: Transport>(
     transport: &T,
+    opening: &Opening,
     over: TransportName,
-    wanted: Call,
-    why_alone: impl Fn(&T::Endpoint) -> Option<&str>,
-) -> anyhow::Result<()> {
-    let bytes = wanted.emit()?;
-    let group = Group::new(GROUP).context("the group is there")?;
-    let mut endpoint = transport.open(&EndpointOptions::default())?;
-    let mut until = Instant::now() + LEAVE_WITHIN;
-    let mut has_left = false;
-    let mut again = Instant::now();
-    while Instant::now() < until {
-        if again <= Instant::now() {
-            let sent = endpoint.send_multicast(group, MessageHeader::tag(CALL), &[&bytes]);
-            if sent.is_ok() && !std::mem::replace(&mut has_left, true) {
-                until = Instant::now() + ANSWER_WITHIN;
+    node: NodeId,
+) -> anyhow::Result<T::Endpoint> {
+    let until = Instant::now() + NEWS_WITHIN;
+    loop {
+        match transport.open(opening.endpoint_options()) {
+            Ok(endpoint) => return Ok(endpoint),
+            Err(OpenError::NotOffered { .. }) if Instant::now() < until => {
+                std::thread::sleep(AGAIN);
             }
-            match sent {
-                Ok(0) | Err(SendError::WouldBlock) => again = Instant::now() + AGAIN / 10,
-                Ok(_) => again = Instant::now() + AGAIN,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let mut answer = None;
-        endpoint.poll(16, &mut |event| {
-            if let Event::Message(message) = event
-                && message.header.tag == ANSWER
-            {
-                answer = Some(String::from_utf8_lossy(message.payload).into_owned());
-            }
-        });
-        if let Some(reason) = why_alone(&endpoint).filter(|_| wanted.to != endpoint.address().node)
-        {
-            bail!("node {} is not reached: {reason}", wanted.to);
-        }
-        match answer {
-            Some(reason) if reason.is_empty() => return Ok(()),
-            Some(reason) => bail!("node {}: {reason}", wanted.to),
-            None => std::thread::sleep(Duration::from_millis(1)),
+            Err(OpenError::NotOffered { .. }) => bail!(
+                "no `weft perf serve` of node {node} answers over {}; start one there, as the \
+                 same user{}",
+                over.name(),
+                if over == TransportName::Shm { "" } else { " and with the same provider" }
+            ),
+            Err(error) => return Err(error.into()),
         }
     }
-    bail!(
-        "no `weft perf serve` of node {} answers over {}; start one there, as the same user{}",
-        wanted.to,
-        over.name(),
-        if over == TransportName::Shm { "" } else { " and with the same provider" }
-    )
+}
+
+/// Asks the server of a node to be the other end.
+fn call<E: Endpoint + Wakes>(endpoint: E, call: Call, node: NodeId) -> anyhow::Result<()> {
+    let mut server = Client::over(endpoint, PROTOCOL, &VERSIONS, Default::default())
+        .with_context(|| format!("node {node}"))?;
+    let answer = server
+        .ask(&call.emit()?, &[], ANSWER_WITHIN)
+        .with_context(|| format!("the server of node {node} does not measure"))?;
+    let reason = String::from_utf8_lossy(&answer.body);
+    ensure!(answer.code != REFUSED, "node {node}: {reason}");
+    Ok(())
 }
 
 /// Is the other end for callers on any node, until the program is ended.
 pub fn serve(arguments: &PerfArguments, configuration: &Configuration) -> anyhow::Result<()> {
     ensure!(arguments.to.is_none(), "--to is for the end that measures; leave it out");
-    let (over, opening) = (arguments.transport(), opening(arguments, configuration)?);
+    let opening = opening(arguments, configuration)?.offering(&service())?;
+    let over = arguments.transport();
     match over {
-        TransportName::Shm => serve_over(opening.near()?, over, |_| None),
-        TransportName::Ofi => serve_over(opening.far()?, over, |_| None),
+        TransportName::Shm => serve_over(opening.near()?, &opening, over, |_| None),
+        TransportName::Ofi => serve_over(opening.far()?, &opening, over, |_| None),
         TransportName::Auto => {
             let both = over_both(arguments, &opening)?;
-            serve_over(both, over, AnyEndpoint::refusal_of_port)
+            serve_over(both, &opening, over, AnyEndpoint::refusal_of_port)
         }
         TransportName::Sim => bail!("the simulator has no other nodes"),
     }
@@ -260,54 +244,43 @@ pub fn serve(arguments: &PerfArguments, configuration: &Configuration) -> anyhow
 /// knows.
 fn serve_over<T>(
     transport: T,
+    opening: &Opening,
     over: TransportName,
     why_alone: impl Fn(&T::Endpoint) -> Option<&str>,
 ) -> anyhow::Result<()>
 where
-    T: Transport + Send + Sync + 'static,
-    T::Endpoint: Send,
+    T: Transport<Endpoint: Wakes + Send> + Send + Sync + 'static,
 {
-    let mut endpoint = transport.open(&EndpointOptions::default())?;
-    let group = Group::new(GROUP).context("the group is there")?;
-    endpoint.join_within(group, PATIENCE)?;
-    let address = endpoint.address();
+    let endpoint = transport.open(opening.endpoint_options())?;
+    let (address, partition) = (endpoint.address(), Partition::Numbered(endpoint.partition()));
+    let mut service = Service::over(endpoint, PROTOCOL, &VERSIONS, Default::default())?;
     show_line!("serving node {} over {}, as endpoint {address}", address.node, over.name());
     let (transport, calls) = (Arc::new(transport), Arc::new(AtomicUsize::new(0)));
-    let (mut seen, mut is_told) = (Vec::new(), false);
+    let mut is_told = false;
     loop {
-        endpoint.wait(Some(SLEEP_MAX));
-        let mut heard = Vec::new();
-        endpoint.poll(64, &mut |event| {
-            if let Event::Message(message) = event
-                && message.header.tag == CALL
-            {
-                heard.extend(Call::parse(message.payload).map(|call| (message.peer, call)));
-            }
-        });
-        if let Some(reason) = why_alone(&endpoint).filter(|_| !is_told) {
+        let asked = service.next(Some(SLEEP_MAX));
+        if let Some(reason) = why_alone(service.endpoint()).filter(|_| !is_told) {
             is_told = true;
             show_line!("other nodes do not reach this one: {reason}");
         }
-        for (caller, call) in heard {
-            // A call is repeated until its answer arrives.
-            let is_new = !seen.contains(&call);
-            if call.to != address.node {
-                continue;
-            }
-            let reason = if is_new { begin(&transport, &calls, call) } else { String::new() };
-            if is_new && reason.is_empty() {
-                seen.truncate(CALLS_MAX);
-                seen.insert(0, call);
-            }
-            // A caller that is gone needs no answer; another repeats its call.
-            let header = MessageHeader::tag(ANSWER);
-            let _ = endpoint.send_short(caller, header, &[reason.as_bytes()]);
-        }
+        let Some(asked) = asked else { continue };
+        let reason = match Call::parse(&asked.head) {
+            Some(call) => begin(&transport, partition, &calls, call),
+            None => "the call is not understood; use the same release on both".to_owned(),
+        };
+        let code = if reason.is_empty() { 0 } else { REFUSED };
+        // A caller that is gone needs no answer.
+        let _ = service.answer(&asked, code, b"", &[reason.as_bytes()]);
     }
 }
 
 /// Begins to be the other end for a caller. Returns why not; nothing if it began.
-fn begin<T>(transport: &Arc<T>, calls: &Arc<AtomicUsize>, call: Call) -> String
+fn begin<T>(
+    transport: &Arc<T>,
+    partition: Partition,
+    calls: &Arc<AtomicUsize>,
+    call: Call,
+) -> String
 where
     T: Transport + Send + Sync + 'static,
     T::Endpoint: Send,
@@ -320,7 +293,7 @@ where
     let thread = std::thread::Builder::new().name("weft-perf-far".into());
     let started = thread.spawn(move || {
         let ended = transport
-            .open(&EndpointOptions::default())
+            .open(&EndpointOptions { partition, ..EndpointOptions::default() })
             .map_err(anyhow::Error::from)
             .and_then(|far| libfabric::respond(far, call.test, call.size, call.from));
         own.fetch_sub(1, Ordering::Relaxed);
@@ -347,20 +320,14 @@ mod tests {
     fn a_call_is_read_as_it_was_written_and_no_other_bytes_are() {
         let from = EndpointAddress::new(NodeId(70_000), Vpid(300));
         for test in TESTS {
-            let call = Call { to: NodeId(9), test, size: 1 << 20, from, number: 77 };
+            let call = Call { test, size: 1 << 20, from };
             let bytes = call.emit().expect("a test with another end");
             assert_eq!(Call::parse(&bytes), Some(call));
             for length in 0..bytes.len() {
                 assert_eq!(Call::parse(&bytes[..length]), None);
             }
         }
-        let large = Call {
-            to: NodeId(9),
-            test: PerfTest::Put,
-            size: super::super::SIZE_MAX + 1,
-            from,
-            number: 0,
-        };
+        let large = Call { test: PerfTest::Put, size: super::super::SIZE_MAX + 1, from };
         assert_eq!(Call::parse(&large.emit().expect("a test")), None, "too large");
         assert!(Call { test: PerfTest::Serve, ..large }.emit().is_err());
     }

@@ -34,6 +34,7 @@ impl Report<'_> {
         text.push_str(&self.connections());
         text.push_str(&self.listeners());
         text.push_str(&self.endpoints());
+        text.push_str(&self.offers());
         text.push_str(&devices::text(&self.status.devices));
         text.push_str(&self.services());
         text.push_str(&self.counters());
@@ -130,6 +131,24 @@ impl Report<'_> {
             table.line([endpoint.vpid.to_string(), self.program(endpoint.pid), peers]);
         }
         section(&table, "Endpoints of the fabric", endpoints.len())
+    }
+
+    fn offers(&self) -> String {
+        let mut table = Table::new(["service", "host", "endpoint", "user"]);
+        let offers = &self.status.offers;
+        for offer in offers.iter().take(LINES_MAX) {
+            let (endpoint, user) = (offer.vpid.to_string(), self.users.name(offer.user));
+            table.line([offer.name.clone(), self.host(offer.node), endpoint, user]);
+        }
+        section(&table, "Services that programs offer", offers.len())
+    }
+
+    /// A host of the fabric, by its name if that is known.
+    fn host(&self, number: u32) -> String {
+        let mut nodes = self.status.fabric.iter().flat_map(|fabric| &fabric.nodes);
+        let known = nodes.find(|node| node.number == Some(number));
+        let name = known.and_then(|node| node.name.clone());
+        name.unwrap_or_else(|| format!("node {number}"))
     }
 
     fn services(&self) -> String {
@@ -238,7 +257,7 @@ mod tests {
     use std::path::PathBuf;
 
     use weft_options::runtime_path::Scope;
-    use weftd::{CounterStatus, EndpointStatus, ListenerStatus, ProcessStatus};
+    use weftd::{CounterStatus, EndpointStatus, ListenerStatus, OfferStatus, ProcessStatus};
 
     use super::*;
 
@@ -313,11 +332,13 @@ mod tests {
             processes: vec![ProcessStatus { pid: 7, uid: 5, name: "redis".into() }],
             listeners: vec![ListenerStatus { pid: 7, address: "0.0.0.0:7000".into() }],
             endpoints: vec![EndpointStatus { vpid: 3, pid: 9, peers: 2 }],
+            offers: vec![OfferStatus { name: "files".into(), node: 8, vpid: 3, user: 5 }],
             waiting: 1,
             ..status()
         });
         assert!(told.contains("0.0.0.0:7000  redis 7\n"), "{told}");
         assert!(told.contains("     3  process 9      2\n"), "{told}");
+        assert!(told.contains("files    node 8         3"), "{told}");
         assert!(told.contains("1 connection whose other end has not come yet"), "{told}");
         assert!(!told.contains("weft run"), "{told}");
     }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use weft_broker::{Limits, NodeMessage, State};
+use weft_broker::{Limits, NodeMessage, Offer, State};
 use weft_fabric::NodeId;
 use weft_options::{Options, share};
 use weft_wire::control::{Control, InvalidMessage, join, split};
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::evidence::Shown;
 use crate::quota::Lease;
-use crate::status::EndpointStatus;
+use crate::status::{EndpointStatus, OfferStatus};
 
 /// How long endpoints from before a restart have to announce themselves.
 const ANNOUNCE_WITHIN: Duration = Duration::from_secs(1);
@@ -190,6 +190,11 @@ impl Endpoints {
     }
 }
 
+fn offer_status(offer: Offer<'_>) -> OfferStatus {
+    let Offer { name, address, user, .. } = offer;
+    OfferStatus { name: name.to_owned(), node: address.node.0, vpid: address.vpid.0, user }
+}
+
 impl Service for Endpoints {
     fn manifest(&self) -> Manifest {
         Manifest {
@@ -286,7 +291,9 @@ impl Service for Endpoints {
         };
         let mut endpoints: Vec<_> = self.peers.values().flat_map(of).collect();
         endpoints.sort_by_key(|endpoint| endpoint.vpid);
-        Box::new(move |status| status.endpoints = endpoints)
+        let mut offers: Vec<_> = self.state.offers().map(offer_status).collect();
+        offers.sort_by(|one, other| (&one.name, one.node).cmp(&(&other.name, other.node)));
+        Box::new(move |status| (status.endpoints, status.offers) = (endpoints, offers))
     }
 
     fn counters(&self) -> Vec<Counter> {
