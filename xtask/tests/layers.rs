@@ -30,6 +30,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-broker",
             "weft-libfabric",
             "weft-channel",
+            "weft-file-io",
             "weft-netdev",
             "weft-program",
             "weft-pmi",
@@ -102,6 +103,8 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("weft-network", "weft-routing"),
     // It registers memory with the library.
     ("weft-libfabric", "weft-memory"),
+    // Files are read into its segments and written from them.
+    ("weft-file-io", "weft-memory"),
 ];
 
 /// Crates that may contain `unsafe`. `weft-channel` needs it for the socket calls that the preload
@@ -109,6 +112,7 @@ const SIBLINGS: &[(&str, &str)] = &[
 /// descriptor that a launcher named in a variable.
 const UNSAFE: &[&str] = &[
     "weft-channel",
+    "weft-file-io",
     "weft-sync",
     "weft-memory",
     "weft-netdev",
