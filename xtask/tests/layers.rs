@@ -77,6 +77,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weftd",
             "weft-scenario",
             "weft-swarm",
+            "weft-copy",
             "weft-cli",
             "weft-web",
         ],
@@ -89,6 +90,7 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("weft-cli", "weftd"),
     ("weft-cli", "weft-scenario"),
     ("weft-cli", "weft-swarm"),
+    ("weft-cli", "weft-copy"),
     // Services import it, and it needs the traits alone.
     ("weft-message", "weft-fabric"),
     ("weft-session", "weft-fabric"),

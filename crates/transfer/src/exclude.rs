@@ -27,6 +27,8 @@ pub struct Excludes {
     directories: GlobSet,
     paths: GlobSet,
     paths_of_directories: GlobSet,
+    /// Whether paths begin below the source, because what is in it is copied and not itself.
+    is_bare: bool,
 }
 
 impl Excludes {
@@ -57,20 +59,30 @@ impl Excludes {
             directories: directories?,
             paths: paths?,
             paths_of_directories: paths_of_directories?,
+            is_bare: false,
         })
     }
 
-    /// Whether a path is left out. Its first name is that of the source, and is not matched.
+    /// The same for paths that begin below the source.
+    #[must_use]
+    pub fn bare(mut self, is_bare: bool) -> Self {
+        self.is_bare = is_bare;
+        self
+    }
+
+    /// Whether a path is left out. Its first name is that of the source, and is not matched, unless
+    /// paths begin below it ([`Excludes::bare`]).
     #[must_use]
     pub fn excludes(&self, path: &TreePath, is_directory: bool) -> bool {
         let bytes = path.bytes();
+        if self.is_bare {
+            return !bytes.is_empty() && self.excludes_below(bytes, is_directory);
+        }
         let Some(slash) = bytes.iter().position(|byte| *byte == b'/') else { return false };
         self.excludes_below(&bytes[slash + 1..], is_directory)
     }
 
-    /// As [`Excludes::excludes`], of a path below the top.
-    #[must_use]
-    pub fn excludes_below(&self, below: &[u8], is_directory: bool) -> bool {
+    fn excludes_below(&self, below: &[u8], is_directory: bool) -> bool {
         use std::os::unix::ffi::OsStrExt;
         let name = below.rsplit(|byte| *byte == b'/').next().unwrap_or(below);
         let (name, below) = (std::ffi::OsStr::from_bytes(name), std::ffi::OsStr::from_bytes(below));
@@ -97,6 +109,8 @@ mod tests {
         assert!(out("top/cache", true) && !out("top/cache", false));
         assert!(out("top/build", true) && !out("top/deep/build", true));
         assert!(out("top/a/b/c/z", false) && out("top/x/y.c", false) && !out("top/x/yy.c", false));
+        let bare = excludes.clone().bare(true);
+        assert!(bare.excludes(&TreePath::new("main.o").expect("a path"), false));
         assert!(Excludes::new(&["[".to_owned()]).is_err());
     }
 }

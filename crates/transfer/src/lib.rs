@@ -62,8 +62,8 @@ pub use journal::{
 };
 pub use message::{
     Answer, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Block, Code, FRAME_BYTES_MAX, Frame, HEAD_BYTES,
-    Head, Hello, Message, Need, PLACES_MAX, Range, Role, SEGMENTS_MAX, Segment, Steadiness,
-    Summary, Terms, Trouble, VERSION,
+    Head, Hello, Meeting, Message, Need, PLACES_MAX, Range, Role, SEGMENTS_MAX, Segment,
+    Steadiness, Summary, Terms, Trouble, VERSION,
 };
 pub use offence::Offence;
 pub use path::{InvalidPath, NAME_BYTES_MAX, PATH_BYTES_MAX, TreePath, is_name, shown};

@@ -78,6 +78,27 @@ pub struct Hello {
     pub terms: Terms,
     /// The sources, or the one destination.
     pub places: Vec<Vec<u8>>,
+    /// Where the other end of the transfer is.
+    pub meeting: Meeting,
+}
+
+/// Where the two ends of a transfer meet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Meeting {
+    /// On the connection of the hello.
+    Here,
+    /// The receiver of the hello, a target, listens for a source that shows the ticket.
+    Expects {
+        /// The ticket.
+        ticket: u128,
+    },
+    /// The receiver of the hello, a source, connects to a target that expects the ticket.
+    Goes {
+        /// Host and port of the target.
+        to: String,
+        /// The ticket.
+        ticket: u128,
+    },
 }
 
 /// A range of a file.
@@ -206,10 +227,12 @@ pub struct Summary {
 pub enum Message {
     /// Opens the conversation.
     Hello(Hello),
-    /// Accepts a hello. More connections show the token.
+    /// Accepts a hello.
     Welcome {
         /// Names this transfer to more connections.
         token: u128,
+        /// Where a target listens that expects a source; 0 if it does not.
+        port: u16,
     },
     /// Refuses, for good.
     Refused {
@@ -277,18 +300,6 @@ pub enum Message {
     Would(String),
     /// The transfer is over.
     Done(Summary),
-    /// Asks a far end to move files to another one.
-    Toward {
-        /// Where the target is, as a user writes it.
-        place: Vec<u8>,
-        /// The ticket that the target gave.
-        ticket: u128,
-    },
-    /// The receiver of this message shall wait for a source that shows the ticket.
-    Expect {
-        /// The ticket.
-        ticket: u128,
-    },
     /// Nothing happened, and this end lives.
     Alive,
 }
@@ -577,10 +588,15 @@ fn put_message(message: &Message, into: &mut Writer) -> u8 {
             into.list(&hello.places, |into, place| {
                 into.blob(place);
             });
+            match &hello.meeting {
+                Meeting::Here => into.u8(0),
+                Meeting::Expects { ticket } => into.u8(1).u128(*ticket),
+                Meeting::Goes { to, ticket } => into.u8(2).blob(to.as_bytes()).u128(*ticket),
+            };
             0
         }
-        Message::Welcome { token } => {
-            into.u128(*token);
+        Message::Welcome { token, port } => {
+            into.u128(*token).u16(*port);
             1
         }
         Message::Refused { text } => {
@@ -646,15 +662,7 @@ fn put_message(message: &Message, into: &mut Writer) -> u8 {
             }
             16
         }
-        Message::Toward { place, ticket } => {
-            into.blob(place).u128(*ticket);
-            17
-        }
-        Message::Expect { ticket } => {
-            into.u128(*ticket);
-            18
-        }
-        Message::Alive => 19,
+        Message::Alive => 17,
     }
 }
 
@@ -667,9 +675,18 @@ fn parse(kind: u8, from: &mut Reader<'_>) -> Result<Frame, InvalidBytes> {
             let places = from.list(PLACES_MAX, "the number of places", |from| {
                 from.blob(PATH_BYTES_MAX, "a place")
             })?;
-            Message::Hello(Hello { version, role, terms, places })
+            let meeting = match from.u8()? {
+                0 => Meeting::Here,
+                1 => Meeting::Expects { ticket: from.u128()? },
+                2 => {
+                    let to = from.text(TEXT_BYTES_MAX, "a place to meet")?;
+                    Meeting::Goes { to, ticket: from.u128()? }
+                }
+                _ => return Err(InvalidBytes::Field("where to meet")),
+            };
+            Message::Hello(Hello { version, role, terms, places, meeting })
         }
-        1 => Message::Welcome { token: from.u128()? },
+        1 => Message::Welcome { token: from.u128()?, port: from.u16()? },
         2 => Message::Refused { text: from.text(TEXT_BYTES_MAX, "a text")? },
         3 => Message::Attach { token: from.u128()? },
         4 => Message::Begin { identity: from.u128()?, tops: from.u32()? },
@@ -705,12 +722,7 @@ fn parse(kind: u8, from: &mut Reader<'_>) -> Result<Frame, InvalidBytes> {
             }
             Message::Done(summary)
         }
-        17 => {
-            let place = from.blob(PATH_BYTES_MAX, "a place")?;
-            Message::Toward { place, ticket: from.u128()? }
-        }
-        18 => Message::Expect { ticket: from.u128()? },
-        19 => Message::Alive,
+        17 => Message::Alive,
         BLOCK => return Ok(Frame::Block(take_block(from)?)),
         _ => return Err(InvalidBytes::Field("the kind of a frame")),
     };

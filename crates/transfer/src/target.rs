@@ -241,6 +241,11 @@ impl Target {
         }
     }
 
+    /// Asks for no more short ways: the driver knows none that works here.
+    pub fn forget_shortcut(&mut self) {
+        self.options.has_shortcut = false;
+    }
+
     /// Begins: the driver is ready.
     pub fn begin(&mut self) {
         assert_eq!(self.phase, Phase::Opening, "a transfer begins once");
