@@ -157,6 +157,10 @@ impl Making {
 
     /// Gives a directory its metadata.
     pub fn settle(&self, entry: &Entry) -> Made {
+        if entry.path.is_top() {
+            // It lies in this directory, and its removal would change the times.
+            self.writing.journal.remove();
+        }
         let is_new = self.made.lock().contains(&entry.number);
         if !is_new && !self.writing.keeps_all {
             return Made::There(None);

@@ -69,7 +69,8 @@ pub(crate) fn secure(stream: TcpStream, role: Role, key: &Key) -> Result<Channel
     // What is sealed leaves at once.
     connection.set_buffer_limit(None);
     let shared = Arc::new(Shared { tls: Mutex::new(connection), writing: Mutex::new(()), stream });
-    let mut reading = Reading { shared: Arc::clone(&shared), space: vec![0; 64 << 10] };
+    let mut reading =
+        Reading { shared: Arc::clone(&shared), space: vec![0; 64 << 10], start: 0, end: 0 };
     let mut writing = Writing(shared);
     writing.write_all(&proof).map_err(failed)?;
     let mut shown = [0; 32];
@@ -106,7 +107,10 @@ impl Shared {
 
 struct Reading {
     shared: Arc<Shared>,
+    /// Sealed bytes, of which those from `start` to `end` are still to be opened.
     space: Vec<u8>,
+    start: usize,
+    end: usize,
 }
 
 impl Read for Reading {
@@ -116,17 +120,19 @@ impl Read for Reading {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 read => return read,
             }
-            let count = (&self.shared.stream).read(&mut self.space)?;
-            if count == 0 {
-                // The end of TCP without that of TLS: somebody may have cut the connection.
-                return Err(ErrorKind::UnexpectedEof.into());
+            if self.start == self.end {
+                self.start = 0;
+                self.end = (&self.shared.stream).read(&mut self.space)?;
+                if self.end == 0 {
+                    // The end of TCP without that of TLS: somebody may have cut the connection.
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
             }
-            let mut sealed = &self.space[..count];
+            // TLS takes more only when what it has opened was taken.
+            let mut sealed = &self.space[self.start..self.end];
             let mut tls = self.shared.tls.lock();
-            while !sealed.is_empty() {
-                tls.read_tls(&mut sealed)?;
-                tls.process_new_packets().map_err(io::Error::other)?;
-            }
+            self.start += tls.read_tls(&mut sealed)?;
+            tls.process_new_packets().map_err(io::Error::other)?;
         }
     }
 }

@@ -92,7 +92,7 @@ impl SourceEnd {
 
     fn run_inside(&self) -> Result<Summary, CopyError> {
         self.outlet.message(Message::Begin { identity: self.identity, tops: self.tops.word() });
-        self.await_ready()?;
+        let early = self.await_ready()?;
         let reading = Arc::new(Reading {
             tops: Arc::clone(&self.tops),
             is_direct: self.terms.is_direct,
@@ -101,23 +101,26 @@ impl SourceEnd {
         let readers = self.start_readers(&reading)?;
         let walker = self.start_walk()?;
         let machine = Source::new(self.terms.block_bytes, Limits::default());
-        let result = Running { end: self, machine, readers, buffer: None }.run(&reading);
+        let running = Running { end: self, machine, readers, buffer: None };
+        let result = running.run(&reading, early);
         self.inbox.close();
         // The walk sees the closed inbox at its next entry.
         let _ = walker.join();
         result
     }
 
-    fn await_ready(&self) -> Result<(), CopyError> {
+    /// Waits until the target is ready. What came behind that is returned.
+    fn await_ready(&self) -> Result<Vec<Input>, CopyError> {
         let mut inputs = Vec::new();
         loop {
             self.inbox.take(&mut inputs, 0, LOOK);
             if self.gauge.stops() {
                 return Err(CopyError::Stopped);
             }
-            for input in inputs.drain(..) {
+            let mut came = inputs.drain(..);
+            while let Some(input) = came.next() {
                 match input {
-                    Input::Incoming(Incoming::Message(Message::Ready)) => return Ok(()),
+                    Input::Incoming(Incoming::Message(Message::Ready)) => return Ok(came.collect()),
                     Input::Incoming(Incoming::Message(Message::Refused { text })) => {
                         return Err(CopyError::Refused(text));
                     }
@@ -175,13 +178,16 @@ impl SourceEnd {
 }
 
 impl Running<'_> {
-    fn run(mut self, reading: &Reading) -> Result<Summary, CopyError> {
-        let result = self.turn_until_over();
+    fn run(mut self, reading: &Reading, early: Vec<Input>) -> Result<Summary, CopyError> {
+        let result = self.turn_until_over(early);
         reading.pace.stop();
         result
     }
 
-    fn turn_until_over(&mut self) -> Result<Summary, CopyError> {
+    fn turn_until_over(&mut self, early: Vec<Input>) -> Result<Summary, CopyError> {
+        for input in early {
+            self.take_in(input)?;
+        }
         let mut inputs = Vec::new();
         loop {
             if let Some(summary) = self.put_out() {
