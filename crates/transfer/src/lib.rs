@@ -37,12 +37,14 @@
 //! | `checksum` | leaves and the tree over them |
 //! | `journal` | records of what is at the target |
 //! | `exclude` | patterns |
+//! | `hostile` | peers that send anything, for tests and the fuzzer |
 #![forbid(unsafe_code)]
 
 mod checksum;
 mod codec;
 mod entry;
 mod exclude;
+pub mod hostile;
 mod journal;
 mod message;
 mod offence;

@@ -359,10 +359,7 @@ impl Head {
         if check(&self.first, body) != self.check {
             return Err(InvalidBytes::Damaged);
         }
-        let mut reader = Reader(body);
-        let frame = parse(self.kind, &mut reader)?;
-        reader.end()?;
-        Ok(frame)
+        parse_body(self.kind, body)
     }
 }
 
@@ -664,6 +661,14 @@ fn put_message(message: &Message, into: &mut Writer) -> u8 {
         }
         Message::Alive => 17,
     }
+}
+
+/// The frame of a kind with this body.
+pub(crate) fn parse_body(kind: u8, body: &[u8]) -> Result<Frame, InvalidBytes> {
+    let mut reader = Reader(body);
+    let frame = parse(kind, &mut reader)?;
+    reader.end()?;
+    Ok(frame)
 }
 
 fn parse(kind: u8, from: &mut Reader<'_>) -> Result<Frame, InvalidBytes> {
