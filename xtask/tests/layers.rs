@@ -18,6 +18,7 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("weft-cli", "weftd"),
     ("weft-cli", "weft-scenario"),
     ("weft-cli", "weft-swarm"),
+    ("weft-cli", "weft-copy"),
     // Services import it, and it needs the traits alone.
     ("weft-message", "weft-fabric"),
     ("weft-session", "weft-fabric"),
@@ -36,6 +37,8 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("weft-network", "weft-routing"),
     // It registers memory with the library.
     ("weft-libfabric", "weft-memory"),
+    // Files are read into its segments and written from them.
+    ("weft-file-io", "weft-memory"),
 ];
 
 /// Crates that may contain `unsafe`. `weft-channel` needs it for the socket calls that the preload
@@ -43,6 +46,7 @@ const SIBLINGS: &[(&str, &str)] = &[
 /// descriptor that a launcher named in a variable.
 const UNSAFE: &[&str] = &[
     "weft-channel",
+    "weft-file-io",
     "weft-sync",
     "weft-memory",
     "weft-netdev",

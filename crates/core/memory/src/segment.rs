@@ -351,6 +351,16 @@ impl Segment {
         Ok(Self { base, length, writable: true, end: End::Unmapped })
     }
 
+    /// The address of `length` bytes from `offset` on, for system calls that read or write them
+    /// while others may, too.
+    ///
+    /// # Panics
+    /// When the range is outside the segment.
+    #[must_use]
+    pub fn address(&self, offset: usize, length: usize) -> NonNull<u8> {
+        self.bytes(offset, length)
+    }
+
     /// The number of segments that this process has mapped.
     #[must_use]
     pub fn mapped() -> usize {

@@ -117,6 +117,12 @@ impl FabricKeys {
         }
     }
 
+    /// The one key of this secret.
+    #[must_use]
+    pub fn of_secret(secret: &[u8; KEY_BYTES]) -> Self {
+        Self { keys: vec![hmac::Key::new(hmac::HMAC_SHA256, secret)] }
+    }
+
     /// The proof by the first key that `identity` has this role on the connection with this
     /// exporter.
     #[must_use]

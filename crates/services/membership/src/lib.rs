@@ -39,4 +39,4 @@ pub use message::{
 };
 pub use roster::{Member, Numbering, Roster};
 pub use session::{Session, SessionEvent, SessionFault};
-pub use tls::Tls;
+pub use tls::{Tls, identity_of};

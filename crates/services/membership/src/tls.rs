@@ -42,6 +42,14 @@ impl Tls {
     /// # Errors
     /// The library of TLS does not take them.
     pub fn new(own: &OwnIdentity) -> Result<Self, Error> {
+        Self::of_protocol(own, ALPN)
+    }
+
+    /// The settings for another protocol between ends that prove the same kind of key.
+    ///
+    /// # Errors
+    /// The library of TLS does not take them.
+    pub fn of_protocol(own: &OwnIdentity, protocol: &[u8]) -> Result<Self, Error> {
         let provider = Arc::new(default_provider());
         let verifier = Arc::new(AnyKey { algorithms: provider.signature_verification_algorithms });
         let key = any_eddsa_type(&PrivatePkcs8KeyDer::from(own.document()))?;
@@ -55,20 +63,23 @@ impl Tls {
             .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
                 Arc::clone(&shown),
             )));
-        client.alpn_protocols = vec![ALPN.to_vec()];
+        client.alpn_protocols = vec![protocol.to_vec()];
         client.enable_sni = false;
         client.resumption = Resumption::disabled();
         let mut server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(shown)));
-        server.alpn_protocols = vec![ALPN.to_vec()];
+        server.alpn_protocols = vec![protocol.to_vec()];
         server.send_tls13_tickets = 0;
         Ok(Self { client: Arc::new(client), server: Arc::new(server) })
     }
 
-    /// A new connection.
-    pub(crate) fn connection(&self, role: Role) -> Result<Connection, Error> {
+    /// A new connection, of which this end has a role.
+    ///
+    /// # Errors
+    /// The library of TLS refuses.
+    pub fn connection(&self, role: Role) -> Result<Connection, Error> {
         let mut connection = match role {
             Role::Dialer => {
                 let name = ServerName::try_from("weft.invalid")
@@ -84,7 +95,8 @@ impl Tls {
 }
 
 /// The identity that the other end of a connection proved; `None` before its handshake is over.
-pub(crate) fn identity_of(connection: &Connection) -> Option<Identity> {
+#[must_use]
+pub fn identity_of(connection: &Connection) -> Option<Identity> {
     let [shown] = connection.peer_certificates()? else { return None };
     let key = shown.as_ref().strip_prefix(&ED25519_HEAD)?;
     key.try_into().ok().map(Identity)

@@ -14,6 +14,7 @@
 mod arguments;
 mod config;
 mod configuration;
+mod cp;
 mod daemon;
 mod demo;
 mod fabric;
@@ -35,6 +36,7 @@ mod status;
 mod table;
 mod terminal;
 mod text_file;
+mod transfer;
 mod transports;
 
 use std::io::IsTerminal;
@@ -78,6 +80,8 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Lab(command) => lab::lab(command, &configuration()?),
         Command::Info(arguments) => information::show(arguments, &configuration()?),
         Command::Measure(command) => measure::measure(command, configuration),
+        Command::Cp(arguments) => Ok(cp::cp(arguments)),
+        Command::Transfer(command) => transfer::transfer(command),
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
         #[cfg(feature = "simulator")]
         Command::Sim(command) => sim::sim(command),

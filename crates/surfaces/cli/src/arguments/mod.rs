@@ -5,6 +5,7 @@ pub mod network;
 mod oshmem;
 #[cfg(feature = "simulator")]
 pub mod simulator;
+pub mod transfer;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -177,6 +178,12 @@ pub enum Command {
     /// Shows build, daemon, what machine and transports offer, and the options that were set
     #[command(after_help = "Examples:\n  weft info\n  weft info --json | jq .transports")]
     Info(StatusArguments),
+    /// Copies files and trees between places, verified and resumable
+    #[command(after_help = transfer::CP_EXAMPLES)]
+    Cp(Box<transfer::CpArguments>),
+    /// Serves a directory to `weft cp`
+    #[command(subcommand, after_help = transfer::TRANSFER_EXAMPLES)]
+    Transfer(transfer::TransferCommand),
     /// Measures a transport between two ends
     #[command(after_help = PERF_EXAMPLES)]
     Perf(PerfArguments),

@@ -1,0 +1,53 @@
+//! Layer 4: copies of trees of files between places, around the machines of `weft-transfer`.
+//!
+//! It owns what those do without: files, threads, connections and the clock. May depend on every
+//! lower layer. Always true: what is done at a destination is done by names in directories that
+//! were opened without following a link; a file is under its name only when it is whole.
+//!
+//! | module | what |
+//! |---|---|
+//! | `local` | both ends in this process |
+//! | `assembly` | how ends are put together |
+//! | `source_end`, `walk`, `reading`, `tops`, `pace` | the end that reads |
+//! | `target_end`, `writing`, `making`, `metadata`, `journal_file`, `destination`, `shortcut` | the end that writes |
+//! | `link`, `inbox`, `workers` | what joins threads and ends |
+//! | `root` | a directory that is not left |
+//! | `place`, `remote` | places on other hosts, and copies from and to them |
+//! | `channel`, `secure` | connections that carry frames; TLS |
+//! | `far`, `server` | the far end of a transfer, and a server of a directory |
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]
+
+mod assembly;
+mod channel;
+mod destination;
+mod error;
+mod far;
+mod inbox;
+mod journal_file;
+mod link;
+mod local;
+mod making;
+mod metadata;
+mod pace;
+mod place;
+mod reading;
+mod remote;
+mod report;
+mod root;
+mod secure;
+mod server;
+mod shortcut;
+mod source_end;
+mod target_end;
+mod tops;
+mod walk;
+mod workers;
+mod writing;
+
+pub use assembly::Settings;
+pub use error::CopyError;
+pub use place::{PORT, Place};
+pub use remote::{Reach, copy};
+pub use report::{Gauge, Outcome, Reporter, Way};
+pub use server::{ServeOptions, Server, answer_standard};

@@ -1,0 +1,317 @@
+//! A copy from or to another host, and one between two others.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use weft_membership::Role as TlsRole;
+use weft_transfer::{Hello, Meeting, Message, Role, Summary, Terms, VERSION};
+
+use crate::assembly::{self, Settings};
+use crate::channel::{Channel, SILENCE};
+use crate::destination::Destination;
+use crate::error::CopyError;
+use crate::far::{dial, run_source, run_target};
+use crate::place::Place;
+use crate::report::{Gauge, Outcome, Reporter, Way};
+use crate::secure::{Key, secure};
+use crate::tops::Tops;
+
+/// How long a far end has to end by itself.
+const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// How far ends are reached.
+#[derive(Clone, Debug, Default)]
+pub struct Reach {
+    /// The remote shell and its arguments.
+    pub shell: Vec<String>,
+    /// The program at the far end.
+    pub weft_path: String,
+    /// The text of a key file, for servers.
+    pub key: Option<String>,
+}
+
+/// A far end.
+struct Far {
+    child: Option<Child>,
+    way: Way,
+    /// Host and port, and the key, for more connections.
+    again: Option<(String, Option<Key>)>,
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        let until = Instant::now() + END_WITHIN;
+        while Instant::now() < until {
+            if !matches!(child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// A pipe that is read with an end to each wait.
+struct Pipe(OwnedFd);
+
+impl std::io::Read for Pipe {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let seconds = i64::try_from(SILENCE.as_secs()).expect("a minute");
+        let limit = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let mut waits = [PollFd::new(&self.0, PollFlags::IN)];
+        if poll(&mut waits, Some(&limit))? == 0 {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        Ok(rustix::io::read(self.0.as_fd(), into)?)
+    }
+}
+
+/// A channel over the standard input and output of this process.
+pub(crate) fn standard() -> Result<Channel, CopyError> {
+    let again = |fd: std::os::fd::BorrowedFd<'_>| {
+        fd.try_clone_to_owned().map_err(|why| CopyError::system("standard input or output", &why))
+    };
+    let reader = Pipe(again(std::io::stdin().as_fd())?);
+    let writer = std::fs::File::from(again(std::io::stdout().as_fd())?);
+    Ok(Channel::new(reader, writer))
+}
+
+fn connect(place: &Place, reach: &Reach) -> Result<(Channel, Far), CopyError> {
+    match place {
+        Place::Here(_) => unreachable!("the caller looked"),
+        Place::Shell { host, .. } => start_shell(host, place, reach),
+        Place::Server { host, port, .. } => {
+            let key = reach.key.as_deref().map(Key::of_text).transpose()?;
+            let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+            let to = format!("{host}:{port}");
+            let channel = connect_again(&to, key.as_ref())?;
+            let way = if key.is_some() { Way::Tls } else { Way::Tcp };
+            Ok((channel, Far { child: None, way, again: Some((to, key)) }))
+        }
+    }
+}
+
+fn start_shell(host: &str, place: &Place, reach: &Reach) -> Result<(Channel, Far), CopyError> {
+    let unreachable = |why: String| CopyError::Unreachable { place: place.to_string(), why };
+    let (shell, arguments) =
+        reach.shell.split_first().ok_or_else(|| unreachable("no remote shell".to_owned()))?;
+    // An address in brackets is for the colon behind it; shells take it without.
+    let host = host.replace(['[', ']'], "");
+    let mut child = Command::new(shell)
+        .args(arguments)
+        .args([host.as_str(), reach.weft_path.as_str(), "transfer", "answer"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|why| unreachable(format!("{shell} cannot be started: {why}")))?;
+    let (input, output) = (child.stdin.take(), child.stdout.take());
+    let far = Far { child: Some(child), way: Way::Shell, again: None };
+    let (Some(input), Some(output)) = (input, output) else {
+        return Err(unreachable("it has no pipes".to_owned()));
+    };
+    Ok((Channel::new(Pipe(output.into()), input), far))
+}
+
+fn connect_again(to: &str, key: Option<&Key>) -> Result<Channel, CopyError> {
+    let stream = dial(to)?;
+    match key {
+        Some(key) => secure(stream, TlsRole::Dialer, key),
+        None => plain(stream),
+    }
+}
+
+/// A channel over TCP without TLS.
+pub(crate) fn plain(stream: std::net::TcpStream) -> Result<Channel, CopyError> {
+    let again = stream.try_clone().map_err(|why| CopyError::system("the connection", &why))?;
+    Ok(Channel::new(again, Closing(stream)))
+}
+
+/// Says the end of the stream when it is dropped, though the other half is still read.
+struct Closing(std::net::TcpStream);
+
+impl std::io::Write for Closing {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn write_vectored(&mut self, bytes: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+        self.0.write_vectored(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+/// Says hello and hears the answer.
+fn greet(channel: &mut Channel, hello: Hello) -> Result<(u128, u16), CopyError> {
+    channel.say(Message::Hello(hello))?;
+    match channel.hear() {
+        Ok(Message::Welcome { token, port }) => Ok((token, port)),
+        Ok(Message::Refused { text }) => Err(CopyError::Refused(text)),
+        Ok(_) => Err(weft_transfer::Offence("another message than a welcome").into()),
+        Err(CopyError::Lost(why)) => Err(CopyError::Refused(format!("no answer: {why}"))),
+        // What a shell prints at its start is no message, either.
+        Err(error) => Err(CopyError::Refused(format!("it answers something else: {error}"))),
+    }
+}
+
+fn hello(role: Role, terms: &Terms, places: Vec<Vec<u8>>, meeting: Meeting) -> Hello {
+    Hello { version: VERSION, role, terms: terms.clone(), places, meeting }
+}
+
+/// All connections of a transfer, after the hello.
+fn open(
+    place: &Place,
+    reach: &Reach,
+    terms: &Terms,
+    role: Role,
+    places: Vec<Vec<u8>>,
+) -> Result<(Vec<Channel>, Far, Terms), CopyError> {
+    let (mut channel, far) = connect(place, reach)?;
+    let mut terms = terms.clone();
+    if far.again.is_none() {
+        terms.streams = 1;
+    }
+    let (token, _) = greet(&mut channel, hello(role, &terms, places, Meeting::Here))?;
+    let mut channels = vec![channel];
+    if let Some((to, key)) = &far.again {
+        for _ in 1..terms.streams {
+            let mut channel = connect_again(to, key.as_ref())?;
+            channel.say(Message::Attach { token })?;
+            channels.push(channel);
+        }
+    }
+    Ok((channels, far, terms))
+}
+
+/// Copies between this host and another one, or between two others.
+///
+/// # Errors
+/// [`CopyError`].
+pub fn copy(
+    sources: &[Place],
+    destination: &Place,
+    (reach, terms, settings): (&Reach, &Terms, &Settings),
+    reporter: &Arc<dyn Reporter>,
+    gauge: &Arc<Gauge>,
+) -> Result<Outcome, CopyError> {
+    let first = sources.first().ok_or_else(|| CopyError::place("", "there is no source"))?;
+    if let Some(other) = sources.iter().find(|other| !other.is_at(first)) {
+        return Err(CopyError::place(other, "all sources have to be at one place"));
+    }
+    let paths: Vec<Vec<u8>> = sources.iter().map(|place| place.path().to_vec()).collect();
+    let reports = (Arc::clone(reporter), Arc::clone(gauge));
+    match (first, destination) {
+        (Place::Here(_), Place::Here(path)) => {
+            crate::local::copy(&paths, path, terms, settings, reporter, gauge)
+        }
+        (Place::Here(_), _) => {
+            let tops = Arc::new(Tops::of_user(&paths, !terms.is_recursive)?);
+            let places = vec![destination.path().to_vec()];
+            let (channels, far, terms) = open(destination, reach, terms, Role::Target, places)?;
+            let there = (&tops, assembly::identity(&paths));
+            let summary = run_source(channels, there, &terms, settings, reports)?;
+            Ok(outcome(summary, &far, 0, &terms))
+        }
+        (_, Place::Here(path)) => {
+            let (channels, far, terms) = open(first, reach, terms, Role::Source, paths)?;
+            let here = Destination { place: path.clone(), within: None };
+            let written = run_target(channels, here, &terms, settings, reports)?;
+            Ok(outcome(written.summary, &far, written.window, &terms))
+        }
+        _ => between(first, paths, destination, (reach, terms), reporter),
+    }
+}
+
+fn outcome(summary: Summary, far: &Far, window: u32, terms: &Terms) -> Outcome {
+    let why = match far.way {
+        Way::Shell => "a remote shell carries it",
+        Way::Tls => "the server has a key",
+        _ => "no key was named, and the server asks for none",
+    };
+    Outcome {
+        summary,
+        way: far.way,
+        why: why.to_owned(),
+        window,
+        block_bytes: terms.block_bytes,
+        streams: terms.streams,
+    }
+}
+
+/// A transfer between two far ends. The target listens, the source connects to it, and this end
+/// hears how it goes.
+fn between(
+    source: &Place,
+    paths: Vec<Vec<u8>>,
+    destination: &Place,
+    (reach, terms): (&Reach, &Terms),
+    reporter: &Arc<dyn Reporter>,
+) -> Result<Outcome, CopyError> {
+    let mut terms = terms.clone();
+    terms.streams = 1;
+    let ticket = crate::server::random()?;
+    let (mut target, _target_end) = connect(destination, reach)?;
+    let places = vec![destination.path().to_vec()];
+    let asked = hello(Role::Target, &terms, places, Meeting::Expects { ticket });
+    let (_, port) = greet(&mut target, asked)?;
+    let host = match destination {
+        Place::Shell { host, .. } => host.rsplit('@').next().unwrap_or(host).to_owned(),
+        Place::Server { host, .. } if host.contains(':') => format!("[{host}]"),
+        Place::Server { host, .. } => host.clone(),
+        Place::Here(_) => unreachable!("the caller looked"),
+    };
+    let (mut origin, _source_end) = connect(source, reach)?;
+    let to = format!("{host}:{port}");
+    greet(&mut origin, hello(Role::Source, &terms, paths, Meeting::Goes { to, ticket }))?;
+    let (tell, told) = mpsc::channel();
+    for (is_target, mut channel) in [(true, target), (false, origin)] {
+        let tell = tell.clone();
+        std::thread::spawn(move || {
+            loop {
+                let heard = channel.hear();
+                let is_over = !matches!(heard, Ok(Message::Trouble(_) | Message::Would(_)));
+                if tell.send((is_target, heard)).is_err() || is_over {
+                    return;
+                }
+            }
+        });
+    }
+    drop(tell);
+    let mut why = CopyError::Lost("both ends are gone".to_owned());
+    while let Ok((is_target, heard)) = told.recv() {
+        match heard {
+            Ok(Message::Trouble(trouble)) if is_target => reporter.trouble(&trouble),
+            Ok(Message::Would(text)) if is_target => reporter.would(&text),
+            Ok(Message::Done(summary)) if is_target => {
+                return Ok(Outcome {
+                    summary,
+                    way: Way::ThirdParty,
+                    why: "both places are on other hosts".to_owned(),
+                    window: 0,
+                    block_bytes: terms.block_bytes,
+                    streams: 1,
+                });
+            }
+            Ok(Message::Refused { text }) => {
+                return Err(CopyError::Lost(text));
+            }
+            Err(error) if is_target => why = error,
+            _ => {}
+        }
+    }
+    Err(why)
+}

@@ -1,0 +1,99 @@
+//! What a person or a script hears of a transfer while it goes on.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use weft_transfer::{Summary, Trouble};
+
+/// Hears of things as they happen, from the threads of a transfer.
+pub trait Reporter: Send + Sync {
+    /// Something went wrong with an entry, or it changed while it was read.
+    fn trouble(&self, trouble: &Trouble);
+    /// What a dry run would do.
+    fn would(&self, text: &str);
+}
+
+/// How far a transfer is, and whether it shall stop.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    /// Files that were found so far.
+    pub files_found: AtomicU64,
+    /// Their bytes.
+    pub bytes_found: AtomicU64,
+    /// Whether all were found.
+    pub is_walked: AtomicBool,
+    /// Files that are over, as far as this end knows.
+    pub files_over: AtomicU64,
+    /// Bytes that moved.
+    pub bytes_moved: AtomicU64,
+    /// Set by who wants the transfer to stop.
+    pub stop: AtomicBool,
+}
+
+impl Gauge {
+    pub(crate) fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// The end of a transfer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// What was done, as the target counted.
+    pub summary: Summary,
+    /// How the bytes went.
+    pub way: Way,
+    /// Why they went so.
+    pub why: String,
+    /// The most blocks that were on their way at a time, at the end that granted them; 0 at the
+    /// other.
+    pub window: u32,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Connections that carried blocks.
+    pub streams: u16,
+}
+
+/// How the bytes of a transfer went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// Inside one process.
+    Local,
+    /// Through the pipes of a remote shell.
+    Shell,
+    /// Over TCP without TLS.
+    Tcp,
+    /// Over TCP with TLS.
+    Tls,
+    /// Over the fabric.
+    Fabric,
+    /// Between two far ends.
+    ThirdParty,
+}
+
+impl Way {
+    /// Its name, for scripts.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Shell => "shell",
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Fabric => "fabric",
+            Self::ThirdParty => "third-party",
+        }
+    }
+}
+
+/// Says nothing.
+pub(crate) struct Quiet;
+
+impl Reporter for Quiet {
+    fn trouble(&self, _: &Trouble) {}
+
+    fn would(&self, _: &str) {}
+}

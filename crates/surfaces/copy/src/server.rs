@@ -1,0 +1,199 @@
+//! A server: answers hellos over TCP, and never leaves one directory.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ring::rand::{SecureRandom, SystemRandom};
+use weft_membership::Role;
+use weft_transfer::Message;
+
+use crate::assembly::Settings;
+use crate::channel::Channel;
+use crate::error::CopyError;
+use crate::far::{More, NoMore, Policy, answer, tuned};
+use crate::remote::{plain, standard};
+use crate::root::Root;
+use crate::secure::{Key, secure};
+
+/// Most connections at a time. Each transfer may take [`Settings::window_bytes`].
+const CONNECTIONS_MAX: usize = 64;
+/// How long a stranger may take until it has said what it wants.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+/// How long a transfer waits for its further connections.
+const MORE_WITHIN: Duration = Duration::from_secs(10);
+
+/// How a server serves.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The text of its key file. It is needed off loopback.
+    pub key: Option<String>,
+    /// Whether files are read alone.
+    pub is_read_only: bool,
+    /// What each transfer may take.
+    pub settings: Settings,
+}
+
+/// 16 random bytes.
+pub(crate) fn random() -> Result<u128, CopyError> {
+    let mut bytes = [0; 16];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| CopyError::system("random bytes", &"the system gives none"))?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
+type Waiting = Arc<Mutex<HashMap<u128, mpsc::Sender<Channel>>>>;
+
+struct Shared {
+    policy: Policy,
+    key: Option<Key>,
+    waiting: Waiting,
+    connections: AtomicUsize,
+}
+
+/// Further connections of one transfer.
+struct Further {
+    token: u128,
+    came: mpsc::Receiver<Channel>,
+    waiting: Waiting,
+}
+
+impl More for Further {
+    fn token(&self) -> u128 {
+        self.token
+    }
+
+    fn gather(&mut self, count: usize) -> Vec<Channel> {
+        let mut channels = Vec::new();
+        while channels.len() < count {
+            let Ok(channel) = self.came.recv_timeout(MORE_WITHIN) else { break };
+            channels.push(channel);
+        }
+        channels
+    }
+}
+
+impl Drop for Further {
+    fn drop(&mut self) {
+        self.waiting.lock().remove(&self.token);
+    }
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    root: Root,
+    key: Option<Key>,
+    options: ServeOptions,
+}
+
+impl Server {
+    /// Listens, for transfers below a directory.
+    ///
+    /// # Errors
+    /// [`CopyError`]: the address is not of the loopback and there is no key, or the directory or
+    /// the address cannot be used.
+    pub fn new(root: &Path, options: ServeOptions) -> Result<Self, CopyError> {
+        let key = options.key.as_deref().map(Key::of_text).transpose()?;
+        if key.is_none() && !options.listen.ip().is_loopback() {
+            let why =
+                "is reached from other hosts, so a key is needed; `weft fabric key` makes one";
+            return Err(CopyError::place(options.listen, why));
+        }
+        let failed = |why| CopyError::place(root.display(), why);
+        let root = Root::open(root).map_err(failed)?;
+        let listener = TcpListener::bind(options.listen)
+            .map_err(|why| CopyError::place(options.listen, why))?;
+        Ok(Self { listener, root, key, options })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn address(&self) -> Result<SocketAddr, CopyError> {
+        self.listener.local_addr().map_err(|why| CopyError::system("the address", &why))
+    }
+
+    /// Serves until the process ends.
+    pub fn serve(self) -> ! {
+        let policy = Policy {
+            within: Some(Arc::new(self.root)),
+            is_read_only: self.options.is_read_only,
+            settings: self.options.settings,
+        };
+        let (key, waiting) = (self.key, Waiting::default());
+        let shared = Arc::new(Shared { policy, key, waiting, connections: AtomicUsize::new(0) });
+        loop {
+            let Ok((stream, from)) = self.listener.accept() else {
+                // Too many descriptors, for example. It passes when transfers end.
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            if shared.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+                shared.connections.fetch_sub(1, Ordering::Relaxed);
+                tracing::warn!("{from} is turned away: there are {CONNECTIONS_MAX} connections");
+                continue;
+            }
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || {
+                if let Err(error) = converse(stream, &shared) {
+                    tracing::info!("the transfer with {from} ended: {error}");
+                }
+                shared.connections.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+    }
+}
+
+fn converse(stream: TcpStream, shared: &Shared) -> Result<(), CopyError> {
+    let system = |why| CopyError::system("the connection", &why);
+    let again = stream.try_clone().map_err(system)?;
+    tuned(&stream)?;
+    stream.set_read_timeout(Some(HELLO_WITHIN)).map_err(system)?;
+    let mut channel = match &shared.key {
+        Some(key) => secure(stream, Role::Listener, key)?,
+        None => plain(stream)?,
+    };
+    let message = channel.hear()?;
+    tuned(&again)?;
+    match message {
+        Message::Hello(hello) => {
+            let (send, came) = mpsc::channel();
+            let token = random()?;
+            shared.waiting.lock().insert(token, send);
+            let waiting = Arc::clone(&shared.waiting);
+            let mut more = Further { token, came, waiting };
+            answer(channel, hello, &shared.policy, &mut more)
+        }
+        Message::Attach { token } => {
+            // One that names no transfer is dropped.
+            if let Some(send) = shared.waiting.lock().get(&token) {
+                let _ = send.send(channel);
+            }
+            Ok(())
+        }
+        _ => Err(weft_transfer::Offence("another message than a hello").into()),
+    }
+}
+
+/// Answers one hello over standard input and output, as a remote shell starts it.
+///
+/// # Errors
+/// [`CopyError`]. The other end was told.
+pub fn answer_standard(settings: &Settings) -> Result<(), CopyError> {
+    let mut channel = standard()?;
+    let Message::Hello(hello) = channel.hear()? else {
+        return Err(weft_transfer::Offence("another message than a hello").into());
+    };
+    let settings = settings.clone();
+    let policy = Policy { within: None, is_read_only: false, settings };
+    answer(channel, hello, &policy, &mut NoMore)
+}

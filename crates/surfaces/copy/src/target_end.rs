@@ -1,0 +1,314 @@
+//! The loop of the end that writes: the machine of the target and its writers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_file_io::{Buffer, Pool};
+use weft_transfer::{
+    Checked, Entry, Finished, Journal, Kind, Leaf, Limits, Made, Message, Store, Stored, Summary,
+    Target, TargetEvent, TargetOptions, Task, Terms, TreePath, Window,
+};
+
+use crate::destination::{Destination, Landing};
+use crate::error::CopyError;
+use crate::inbox::Inbox;
+use crate::journal_file::JournalFile;
+use crate::link::{Incoming, Outlet};
+use crate::making::Making;
+use crate::report::{Gauge, Reporter};
+use crate::shortcut::Shortcut;
+use crate::source_end::tell_why;
+use crate::workers::Workers;
+use crate::writing::Writing;
+
+const LOOK: Duration = Duration::from_millis(100);
+/// Blocks that are granted at first.
+const FIRST_BLOCKS: u32 = 4;
+
+/// What comes to the loop.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Incoming(Incoming),
+    Stored(Vec<(u64, Leaf)>, Vec<Stored>),
+    Checked(u64, Checked),
+    Finished(u64, Finished),
+    Copied(Arc<Entry>, Made),
+}
+
+impl From<Incoming> for Input {
+    fn from(incoming: Incoming) -> Self {
+        Self::Incoming(incoming)
+    }
+}
+
+/// What the end writes, and how.
+pub(crate) struct TargetEnd {
+    pub destination: Destination,
+    pub terms: Terms,
+    pub writers: usize,
+    pub umask: u32,
+    /// Buffers of blocks that came.
+    pub pool: Pool,
+    /// A way for whole files that needs no blocks.
+    pub shortcut: Option<Arc<Shortcut>>,
+    pub inbox: Arc<Inbox<Input>>,
+    pub outlet: Arc<dyn Outlet>,
+    pub reporter: Arc<dyn Reporter>,
+    pub gauge: Arc<Gauge>,
+}
+
+enum Work {
+    Store(Vec<Store>, Buffer),
+    Check(Arc<Entry>, weft_transfer::Kept),
+    Finish(Arc<Entry>, Vec<Leaf>),
+    Copy(Arc<Entry>),
+}
+
+/// The end of a transfer at the target.
+pub(crate) struct Written {
+    pub summary: Summary,
+    pub window: u32,
+}
+
+struct Running<'a> {
+    end: &'a TargetEnd,
+    machine: Target,
+    making: Making,
+    writers: Workers<Work>,
+    renames: Option<Vec<u8>>,
+}
+
+impl TargetEnd {
+    /// Runs the transfer to its end.
+    pub fn run(&self) -> Result<Written, CopyError> {
+        let result = self.run_inside();
+        if let Err(error) = &result {
+            tell_why(&*self.outlet, error);
+        }
+        self.inbox.close();
+        self.outlet.finish();
+        result
+    }
+
+    fn run_inside(&self) -> Result<Written, CopyError> {
+        let (identity, tops) = self.await_begin()?;
+        let resumes = self.terms.resumes && !self.terms.is_dry;
+        let landing = self.destination.resolve(tops, identity, resumes)?;
+        let Landing { root, renames, is_bare, transfer } = landing;
+        if let Some(shortcut) = &self.shortcut {
+            shortcut.set_renamed(renames.is_some());
+        }
+        let (file, journal) =
+            JournalFile::take_up(root.top(), transfer, self.terms.block_bytes, resumes)?;
+        if renames.is_some() && resumes {
+            // From now on the name may be there, and a later run has to know that it is not the
+            // directory to copy into.
+            file.append_start();
+        }
+        let options = (self.terms.keeps_all, self.terms.verifies, self.terms.is_direct);
+        let writing = Arc::new(Writing::new(root, file, transfer, options, self.umask));
+        let excludes = weft_transfer::Excludes::new(&self.terms.excludes)?.bare(is_bare);
+        let making = Making::new(Arc::clone(&writing), excludes, self.terms.is_dry);
+        let writers = self.start_writers(&writing)?;
+        let machine = self.machine(journal);
+        let running = Running { end: self, machine, making, writers, renames };
+        running.run(&writing)
+    }
+
+    fn machine(&self, journal: Journal) -> Target {
+        let options = TargetOptions {
+            is_dry: self.terms.is_dry,
+            deletes: self.terms.deletes,
+            has_shortcut: self.shortcut.is_some(),
+        };
+        let blocks = u32::try_from(self.pool.count()).unwrap_or(u32::MAX);
+        let window = Window::new(FIRST_BLOCKS, blocks.min(Limits::default().blocks));
+        Target::new(options, Limits::default(), window, journal.files)
+    }
+
+    fn await_begin(&self) -> Result<(u128, u32), CopyError> {
+        let mut inputs = Vec::new();
+        loop {
+            self.inbox.take(&mut inputs, 0, LOOK);
+            if self.gauge.stops() {
+                return Err(CopyError::Stopped);
+            }
+            for input in inputs.drain(..) {
+                match input {
+                    Input::Incoming(Incoming::Message(Message::Begin { identity, tops })) => {
+                        return Ok((identity, tops));
+                    }
+                    Input::Incoming(Incoming::Message(Message::Refused { text })) => {
+                        return Err(CopyError::Refused(text));
+                    }
+                    Input::Incoming(Incoming::Message(Message::Alive)) => {}
+                    Input::Incoming(Incoming::Lost(why)) => return Err(CopyError::Lost(why)),
+                    _ => return Err(weft_transfer::Offence("something before the begin").into()),
+                }
+            }
+        }
+    }
+
+    fn start_writers(&self, writing: &Arc<Writing>) -> Result<Workers<Work>, CopyError> {
+        let make = || {
+            let (writing, inbox) = (Arc::clone(writing), Arc::clone(&self.inbox));
+            let shortcut = self.shortcut.clone();
+            move |work| {
+                inbox.tell(match work {
+                    Work::Store(stores, buffer) => {
+                        let stored = writing.store(&stores, &buffer);
+                        let pieces = stores.iter().map(|store| (store.number, store.leaf));
+                        let pieces = pieces.collect();
+                        // The buffer is free before the block is granted again.
+                        drop(buffer);
+                        Input::Stored(pieces, stored)
+                    }
+                    Work::Check(entry, kept) => {
+                        Input::Checked(entry.number, writing.check(&entry, &kept))
+                    }
+                    Work::Finish(entry, leaves) => {
+                        Input::Finished(entry.number, writing.finish(&entry, &leaves))
+                    }
+                    Work::Copy(entry) => {
+                        let shortcut = shortcut.as_ref().expect("there is one, or it is not asked");
+                        let made = shortcut.copy(&writing, &entry);
+                        Input::Copied(entry, made)
+                    }
+                });
+            }
+        };
+        Workers::start("weft-write", self.writers, make)
+            .map_err(|why| CopyError::system("threads cannot be started", &why))
+    }
+}
+
+impl Running<'_> {
+    fn run(mut self, writing: &Writing) -> Result<Written, CopyError> {
+        self.machine.begin();
+        let result = self.turn_until_over();
+        if result.is_ok() {
+            writing.journal.remove();
+        }
+        result
+    }
+
+    fn turn_until_over(&mut self) -> Result<Written, CopyError> {
+        let mut inputs = Vec::new();
+        loop {
+            if let Some(summary) = self.put_out() {
+                return Ok(Written { summary, window: self.machine.window() });
+            }
+            self.end.inbox.take(&mut inputs, 0, LOOK);
+            if self.end.gauge.stops() {
+                return Err(CopyError::Stopped);
+            }
+            for input in inputs.drain(..) {
+                self.take_in(input)?;
+            }
+        }
+    }
+
+    fn take_in(&mut self, input: Input) -> Result<(), CopyError> {
+        match input {
+            Input::Incoming(Incoming::Message(Message::Refused { text })) => {
+                return Err(CopyError::Refused(text));
+            }
+            Input::Incoming(Incoming::Message(message)) => {
+                let message = self.renamed(message)?;
+                self.machine.message(message)?;
+            }
+            Input::Incoming(Incoming::Block(block, buffer)) => {
+                let stores = self.machine.block(&block)?;
+                Gauge::add(&self.end.gauge.bytes_moved, block.payload());
+                self.writers.give(Work::Store(stores, buffer));
+            }
+            Input::Incoming(Incoming::Lost(why)) => return Err(CopyError::Lost(why)),
+            Input::Stored(pieces, stored) => {
+                for ((number, leaf), stored) in pieces.into_iter().zip(stored) {
+                    self.machine.stored(number, leaf, stored);
+                }
+                self.machine.freed();
+            }
+            Input::Checked(number, checked) => self.machine.checked(number, checked),
+            Input::Finished(number, finished) => self.machine.finished(number, finished),
+            Input::Copied(entry, made) => {
+                if let (Made::BySystem(_), Kind::File(id)) = (&made, &entry.kind) {
+                    Gauge::add(&self.end.gauge.bytes_moved, id.size);
+                }
+                if self.end.shortcut.as_ref().is_some_and(|shortcut| shortcut.is_useless()) {
+                    self.machine.forget_shortcut();
+                }
+                self.machine.made(&entry, made);
+            }
+        }
+        Ok(())
+    }
+
+    /// A message with the paths that they have at the destination.
+    fn renamed(&self, mut message: Message) -> Result<Message, CopyError> {
+        let Some(first) = &self.renames else { return Ok(message) };
+        let rename = |path: &mut TreePath| -> Result<(), CopyError> {
+            *path = path.renamed(first).map_err(|_| {
+                weft_transfer::Offence("a path that is too long at the destination")
+            })?;
+            Ok(())
+        };
+        match &mut message {
+            Message::Entries(entries) => {
+                for entry in entries {
+                    rename(&mut entry.path)?;
+                    if let Kind::HardLink { first } = &mut entry.kind {
+                        rename(first)?;
+                    }
+                }
+            }
+            Message::DirectoryEnd { path, .. } => rename(path)?,
+            _ => {}
+        }
+        Ok(message)
+    }
+
+    fn put_out(&mut self) -> Option<Summary> {
+        while let Some(task) = self.machine.poll_task() {
+            self.begin(task);
+        }
+        while let Some(message) = self.machine.poll_message() {
+            self.end.outlet.message(message);
+        }
+        let mut over = None;
+        while let Some(event) = self.machine.poll_event() {
+            match event {
+                TargetEvent::Trouble(trouble) => self.end.reporter.trouble(&trouble),
+                TargetEvent::Would(text) => self.end.reporter.would(&text),
+                TargetEvent::Over(summary) => over = Some(summary),
+            }
+        }
+        over
+    }
+
+    fn begin(&mut self, task: Task) {
+        match task {
+            Task::Make(entry) => {
+                let made = self.making.make(&entry);
+                self.machine.made(&entry, made);
+            }
+            Task::Shortcut(entry) => self.writers.give(Work::Copy(entry)),
+            Task::Check { entry, kept } => self.writers.give(Work::Check(entry, kept)),
+            Task::Finish { entry, leaves } => self.writers.give(Work::Finish(entry, leaves)),
+            Task::Discard(entry) => self.making.writing.discard(&entry),
+            Task::Prune { path, keep } => {
+                let (removed, troubles) = self.making.prune(&path, &keep);
+                self.machine.pruned(&path, &removed, troubles);
+            }
+            Task::Link(entry) => {
+                let made = self.making.link(&entry);
+                self.machine.made(&entry, made);
+            }
+            Task::Settle(entry) => {
+                let made = self.making.settle(&entry);
+                self.machine.made(&entry, made);
+            }
+            Task::Sync => self.machine.synced(self.making.sync()),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `weft cp`: trees, resumption, faults, and destinations that are not left.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
+
+const LIMIT: Duration = Duration::from_secs(80);
+
+/// The cases of `transfer.py`, with the third-party programs that each runs.
+const CASES: [(&str, &[&str]); 12] = [
+    ("here", &["rsync", "diff"]),
+    ("by_shell", &["rsync", "diff"]),
+    ("by_server", &["rsync", "diff"]),
+    ("killed", &["rsync", "diff", "pgrep"]),
+    ("damaged", &[]),
+    ("full", &["mount"]),
+    ("troubles", &[]),
+    ("removing", &["find"]),
+    ("races", &[]),
+    ("sparse", &[]),
+    ("real", &["rsync", "diff"]),
+    ("many", &["rsync", "diff"]),
+];
+
+fn main() -> ExitCode {
+    let cases = CASES.map(|(name, tools)| {
+        let case = Case::new(name, move || run(name, tools));
+        match name {
+            "many" => case.long("100,000 files take a minute to make and to judge"),
+            _ => case,
+        }
+    });
+    suite::main(cases.to_vec())
+}
+
+fn run(case: &str, tools: &[&str]) -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Skip("owners and devices need root".to_owned()));
+    }
+    for tool in tools.iter().chain(&["unshare"]) {
+        program::find(tool)?;
+    }
+    let node = Node::without_daemon();
+    // The case mounts things, and its server has ports of its own.
+    let mut command = Command::new(program::find("unshare")?);
+    command.args(["--mount", "--propagation", "private", "--net", "--"]);
+    command.args(["sh", "-c", "ip link set lo up && mount -t tmpfs tmpfs /mnt && exec \"$@\"", "sh"]);
+    command.env("PLACE", "/mnt");
+    command.arg(program::python()?).arg(program::script("transfer.py"));
+    command.arg(program::weft()).arg(case);
+    let ended = node.start(command).wait(LIMIT).success();
+    assert!(ended.stdout.ends_with("all of it\n"), "{}", ended.report());
+    Ok(())
+}

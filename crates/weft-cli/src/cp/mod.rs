@@ -1,0 +1,280 @@
+//! `weft cp`: copies files and trees between places.
+
+mod progress;
+
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use weft_copy::{CopyError, Gauge, Outcome, Place, Reach, Reporter, Settings};
+use weft_transfer::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Code, Terms, Trouble};
+
+use crate::arguments::transfer::{CpArguments, TransportWord};
+use crate::output::show_line;
+use progress::Progress;
+
+/// Some files failed.
+const EXIT_FILES: u8 = 1;
+/// It could not start, or was stopped.
+const EXIT_START: u8 = 2;
+/// A source changed while it was read.
+const EXIT_CHANGED: u8 = 3;
+/// Most troubles that are kept for `--json`.
+const TROUBLES_MAX: usize = 10_000;
+
+/// What went wrong, as it is told.
+struct Notes {
+    is_json: bool,
+    is_dry: bool,
+    progress: Progress,
+    troubles: Mutex<Vec<Value>>,
+    count: std::sync::atomic::AtomicU64,
+    has_failed: AtomicBool,
+    has_changed: AtomicBool,
+}
+
+impl Reporter for Notes {
+    fn trouble(&self, trouble: &Trouble) {
+        let flag = match trouble.code {
+            Code::Changed => &self.has_changed,
+            _ => &self.has_failed,
+        };
+        flag.store(true, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        if self.is_json {
+            let mut troubles = self.troubles.lock();
+            if troubles.len() < TROUBLES_MAX {
+                troubles.push(json!({
+                    "path": trouble.path.to_string(),
+                    "code": code_name(trouble.code),
+                    "text": trouble.text,
+                }));
+            }
+        } else {
+            let line = format!(
+                "weft: {}: {}",
+                trouble.path,
+                weft_transfer::shown(trouble.text.as_bytes())
+            );
+            self.progress.say(&line);
+        }
+    }
+
+    fn would(&self, text: &str) {
+        if self.is_dry && !self.is_json {
+            self.progress.hide(|| show_line!("{text}"));
+        }
+    }
+}
+
+fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Read => "read",
+        Code::Write => "write",
+        Code::Permission => "permission",
+        Code::Vanished => "vanished",
+        Code::Full => "full",
+        Code::Changed => "changed",
+        Code::Verification => "verification",
+        Code::Unsupported => "unsupported",
+        Code::Refused => "refused",
+    }
+}
+
+/// Copies, says how it went, and returns the exit status.
+pub fn cp(arguments: &CpArguments) -> ExitCode {
+    match prepared(arguments) {
+        Ok((places, terms, settings, reach)) => copy(arguments, &places, &(terms, settings, reach)),
+        Err(why) => {
+            fail(arguments, &why);
+            ExitCode::from(EXIT_START)
+        }
+    }
+}
+
+fn fail(arguments: &CpArguments, why: &str) {
+    if arguments.json {
+        show_line!("{}", json!({ "status": EXIT_START, "error": why }));
+    } else {
+        eprintln!("weft: {why}");
+    }
+}
+
+type Prepared = (Vec<Place>, Terms, Settings, Reach);
+
+fn prepared(arguments: &CpArguments) -> Result<Prepared, String> {
+    let places = arguments.places.iter().map(|place| Place::parse(place.as_bytes()));
+    let places = places.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+    let block_bytes = u32::try_from(arguments.block_size).unwrap_or(u32::MAX);
+    let is_whole = block_bytes.is_multiple_of(BLOCK_BYTES_MIN);
+    if !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes) || !is_whole {
+        return Err("the size of blocks is 4K to 64M, in steps of 4K".to_owned());
+    }
+    if arguments.delete && !(arguments.archive || arguments.recursive) {
+        return Err("--delete is about directories; it needs -a or -r".to_owned());
+    }
+    if arguments.transport == TransportWord::Fabric {
+        return Err("transfers over the fabric are not built yet; use --transport tcp".to_owned());
+    }
+    let terms = Terms {
+        block_bytes,
+        streams: arguments.streams,
+        is_recursive: arguments.archive || arguments.recursive,
+        keeps_all: arguments.archive,
+        verifies: !arguments.no_verify,
+        resumes: !arguments.no_resume,
+        is_dry: arguments.dry_run,
+        deletes: arguments.delete,
+        is_direct: arguments.direct,
+        bytes_per_second: arguments.bwlimit.unwrap_or(0),
+        excludes: arguments.exclude.clone(),
+    };
+    let settings = Settings {
+        readers: arguments.threads.into(),
+        writers: arguments.threads.into(),
+        window_bytes: usize::try_from(arguments.window).unwrap_or(usize::MAX),
+        ..Settings::default()
+    };
+    let key = arguments.key.as_ref().map(|file| {
+        std::fs::read_to_string(file)
+            .map_err(|why| format!("the key file {} cannot be read: {why}", file.display()))
+    });
+    let reach = Reach {
+        shell: arguments.rsh.split_whitespace().map(str::to_owned).collect(),
+        weft_path: arguments.weft_path.clone(),
+        key: key.transpose()?,
+    };
+    Ok((places, terms, settings, reach))
+}
+
+fn copy(
+    arguments: &CpArguments,
+    places: &[Place],
+    (terms, settings, reach): &(Terms, Settings, Reach),
+) -> ExitCode {
+    let Some((destination, sources)) = places.split_last() else {
+        fail(arguments, "there is no destination");
+        return ExitCode::from(EXIT_START);
+    };
+    let gauge = Arc::new(Gauge::default());
+    stop_on_signals(&gauge);
+    let notes = Arc::new(Notes {
+        is_json: arguments.json,
+        is_dry: arguments.dry_run,
+        progress: Progress::start(&gauge, !arguments.json && !arguments.dry_run),
+        troubles: Mutex::default(),
+        count: std::sync::atomic::AtomicU64::new(0),
+        has_failed: AtomicBool::new(false),
+        has_changed: AtomicBool::new(false),
+    });
+    let reporter: Arc<dyn Reporter> = Arc::clone(&notes) as _;
+    let began = Instant::now();
+    let result = weft_copy::copy(sources, destination, (reach, terms, settings), &reporter, &gauge);
+    notes.progress.end();
+    let status = match &result {
+        Ok(outcome) if outcome.summary.troubled > 0 => EXIT_FILES,
+        Ok(_) if notes.has_failed.load(Ordering::Relaxed) => EXIT_FILES,
+        Ok(outcome) if outcome.summary.changed > 0 => EXIT_CHANGED,
+        Ok(_) if notes.has_changed.load(Ordering::Relaxed) => EXIT_CHANGED,
+        Ok(_) => 0,
+        Err(_) => EXIT_START,
+    };
+    tell(arguments, &notes, &result, began.elapsed(), status);
+    ExitCode::from(status)
+}
+
+/// Lets the first Ctrl-C, or a wish to end, stop the transfer so that it can be resumed. The next
+/// one ends the process.
+fn stop_on_signals(gauge: &Arc<Gauge>) {
+    let gauge = Arc::clone(gauge);
+    let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+    let Ok(mut signals) = signal_hook::iterator::Signals::new(signals) else { return };
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if gauge.stop.swap(true, Ordering::Relaxed) {
+                // What would have happened without a handler.
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+        }
+    });
+}
+
+fn tell(
+    arguments: &CpArguments,
+    notes: &Notes,
+    result: &Result<Outcome, CopyError>,
+    took: Duration,
+    status: u8,
+) {
+    if arguments.json {
+        let mut shown = match result {
+            Ok(outcome) => numbers(outcome, took),
+            Err(error) => json!({ "error": error.to_string() }),
+        };
+        shown["status"] = status.into();
+        shown["troubles"] = Value::Array(std::mem::take(&mut *notes.troubles.lock()));
+        shown["troubles_in_all"] = notes.count.load(Ordering::Relaxed).into();
+        show_line!("{shown}");
+        return;
+    }
+    match result {
+        Ok(outcome) => {
+            if arguments.stats {
+                show_stats(outcome, took);
+            }
+        }
+        Err(error) => eprintln!("weft: {error}"),
+    }
+}
+
+fn numbers(outcome: &Outcome, took: Duration) -> Value {
+    let summary = outcome.summary;
+    json!({
+        "files": summary.files,
+        "others": summary.others,
+        "bytes": summary.bytes,
+        "received": summary.received,
+        "resumed": summary.resumed,
+        "by_system": summary.by_system,
+        "repaired": summary.repaired,
+        "deleted": summary.deleted,
+        "troubled": summary.troubled,
+        "changed": summary.changed,
+        "seconds": took.as_secs_f64(),
+        "transport": outcome.way.name(),
+        "why": outcome.why,
+        "streams": outcome.streams,
+        "block_bytes": outcome.block_bytes,
+        "window_blocks": outcome.window,
+    })
+}
+
+fn show_stats(outcome: &Outcome, took: Duration) {
+    let summary = outcome.summary;
+    let seconds = took.as_secs_f64();
+    #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+    let rate = summary.bytes as f64 / seconds.max(1e-9) / 1e6;
+    let lines = [
+        ("files", summary.files.to_string()),
+        ("directories, links, …", summary.others.to_string()),
+        ("bytes", summary.bytes.to_string()),
+        ("bytes in blocks", summary.received.to_string()),
+        ("bytes that were there", summary.resumed.to_string()),
+        ("files by the system", summary.by_system.to_string()),
+        ("pieces repaired", summary.repaired.to_string()),
+        ("removed", summary.deleted.to_string()),
+        ("failed", summary.troubled.to_string()),
+        ("changed meanwhile", summary.changed.to_string()),
+        ("time", format!("{seconds:.3} s, {rate:.1} MB/s")),
+        ("way", format!("{} ({})", outcome.way.name(), outcome.why)),
+        ("streams", outcome.streams.to_string()),
+        ("blocks", format!("{} bytes, {} at a time", outcome.block_bytes, outcome.window)),
+    ];
+    for (name, value) in lines {
+        show_line!("{name:<22} {value}");
+    }
+}
