@@ -37,6 +37,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-session",
             "weft-routing",
             "weft-network",
+            "weft-numa",
         ],
     ),
     (
@@ -74,6 +75,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-preload",
             "weft-shmem",
             "weftd",
+            "weft-block-server",
             "weft-scenario",
             "weft-swarm",
             "weft-cli",
@@ -86,6 +88,7 @@ const LAYERS: &[(u8, &[&str])] = &[
 /// Allowed imports inside one layer: (importing crate, imported crate).
 const SIBLINGS: &[(&str, &str)] = &[
     ("weft-cli", "weftd"),
+    ("weft-cli", "weft-block-server"),
     ("weft-cli", "weft-scenario"),
     ("weft-cli", "weft-swarm"),
     // Services import it, and it needs the traits alone.
