@@ -1,0 +1,1 @@
+//! Commands against a unit over a byte array.
