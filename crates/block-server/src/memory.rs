@@ -128,6 +128,10 @@ impl Store for MemoryStore {
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), StoreError> {
         let end = at + into.len() as u64;
+        // A command that was checked before the store became smaller.
+        if end > self.bytes {
+            return Err(StoreError::Unreadable);
+        }
         let mut from = at;
         while from < end {
             let (is_written, until) = self.end_of_run(from, end);
@@ -143,6 +147,9 @@ impl Store for MemoryStore {
     }
 
     fn write(&self, at: u64, from: &[u8]) -> Result<(), StoreError> {
+        if at + from.len() as u64 > self.bytes {
+            return Err(StoreError::Unwritable);
+        }
         let _writing = self.giving_back.read();
         self.mark(at, from.len() as u64);
         self.memory.segment().write(place(at), from, CopyMode::Plain);
@@ -154,8 +161,11 @@ impl Store for MemoryStore {
     }
 
     fn zero(&self, at: u64, length: u64, _may_unmap: bool) -> Result<(), StoreError> {
-        let _alone = self.giving_back.write();
         let end = at + length;
+        if end > self.bytes {
+            return Err(StoreError::Unwritable);
+        }
+        let _alone = self.giving_back.write();
         let mut from = at;
         while from < end {
             let (is_written, until) = self.end_of_run(from, end);
@@ -175,7 +185,7 @@ impl Store for MemoryStore {
     }
 
     fn extents(&self, at: u64, length: u64, count: usize) -> Result<Vec<Extent>, StoreError> {
-        let end = at + length;
+        let end = (at + length).min(self.bytes);
         let (mut from, mut all) = (at, Vec::new());
         while from < end && all.len() < count {
             let (is_written, until) = self.end_of_run(from, end);

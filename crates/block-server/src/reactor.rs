@@ -16,7 +16,8 @@ use parking_lot::Mutex;
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use weft_block::iscsi;
-use weft_block::scsi::{Direction, Directory, Job, Outcome, Status};
+use weft_block::nbd::{self, Exports};
+use weft_block::scsi::{Direction, Directory, Job, NoUnits, Outcome, Status};
 use weft_numa::ProcessorSet;
 
 use crate::server::Shared;
@@ -32,10 +33,17 @@ const TICK: Duration = Duration::from_millis(500);
 const INBOX: u64 = 0;
 
 /// What a listener's connections speak.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum Speaks {
     /// iSCSI.
     Iscsi,
+    /// NBD.
+    Nbd {
+        /// What is exported.
+        exports: Arc<dyn Exports>,
+        /// With TLS alone, if there is a configuration.
+        tls: Option<Arc<rustls::ServerConfig>>,
+    },
 }
 
 /// The end of a job.
@@ -49,6 +57,7 @@ pub struct Finished {
 
 enum Ticket {
     Iscsi(iscsi::Ticket),
+    Nbd(nbd::Ticket),
 }
 
 enum Message {
@@ -103,16 +112,90 @@ impl Inbox {
     }
 }
 
-struct Machine(iscsi::Connection);
+enum Machine {
+    Iscsi(Box<iscsi::Connection>),
+    Nbd(Box<nbd::Server>),
+}
+
+impl Machine {
+    fn wants_input(&self) -> bool {
+        match self {
+            Self::Iscsi(machine) => machine.wants_input(),
+            Self::Nbd(machine) => machine.wants_input(),
+        }
+    }
+
+    fn space(&mut self) -> (&mut [u8], &mut [u8]) {
+        match self {
+            Self::Iscsi(machine) => machine.space(),
+            Self::Nbd(machine) => machine.space(),
+        }
+    }
+
+    fn filled(&mut self, bytes: usize, now: Duration) {
+        match self {
+            Self::Iscsi(machine) => machine.filled(bytes, now),
+            Self::Nbd(machine) => machine.filled(bytes),
+        }
+    }
+
+    fn parts<'a>(&'a self, into: &mut Vec<IoSlice<'a>>) {
+        match self {
+            Self::Iscsi(machine) => machine.parts(into),
+            Self::Nbd(machine) => machine.parts(into),
+        }
+    }
+
+    fn sent(&mut self, bytes: usize) {
+        match self {
+            Self::Iscsi(machine) => machine.sent(bytes),
+            Self::Nbd(machine) => machine.sent(bytes),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Iscsi(machine) => machine.is_over(),
+            Self::Nbd(machine) => machine.is_over(),
+        }
+    }
+
+    fn is_in_use(&self) -> bool {
+        match self {
+            Self::Iscsi(machine) => machine.is_logged_in(),
+            Self::Nbd(machine) => machine.is_in_use(),
+        }
+    }
+
+    /// Whether a deadline has come, and whether the connection may go on.
+    fn look_at_time(&mut self, now: Duration) -> (bool, bool) {
+        match self {
+            Self::Iscsi(machine) if machine.is_replaced() || machine.poll_timeout() <= now => {
+                (true, machine.handle_timeout(now))
+            }
+            Self::Iscsi(_) => (false, true),
+            Self::Nbd(machine) => (machine.is_late(now), !machine.is_late(now)),
+        }
+    }
+}
+
+/// Work of a machine, of whatever protocol.
+enum Event {
+    /// The unit or target that is served is known; it is near a node.
+    Known { node: Option<u32> },
+    StartTls,
+    Run { ticket: Option<Ticket>, job: Job, data: Vec<u8>, into: Vec<u8> },
+}
 
 struct Connection {
     token: u64,
     socket: Socket,
     machine: Machine,
     target: Option<Arc<iscsi::Target>>,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    starts_tls: bool,
     /// What is asked of epoll now.
     interest: epoll::EventFlags,
-    is_closing: bool,
 }
 
 /// What is to become of a connection after it was served.
@@ -232,7 +315,7 @@ impl Reactor {
 
     fn accept(&mut self, at: usize) {
         loop {
-            let (_, listener, Speaks::Iscsi) = &self.listeners[at];
+            let (_, listener, speaks) = &self.listeners[at];
             let socket = match listener.accept() {
                 Ok(socket) => socket,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -245,6 +328,23 @@ impl Reactor {
                     return;
                 }
             };
+            let now = self.started.elapsed();
+            let (machine, tls) = match speaks {
+                Speaks::Iscsi => {
+                    let start = iscsi::Start {
+                        targets: Arc::clone(&self.shared.targets),
+                        portal: socket.local(),
+                        random: self.shared.random(),
+                        now,
+                    };
+                    (Machine::Iscsi(Box::new(iscsi::Connection::new(start))), None)
+                }
+                Speaks::Nbd { exports, tls } => {
+                    let (exports, requires_tls) = (Arc::clone(exports), tls.is_some());
+                    let start = nbd::Start { exports, requires_tls, now };
+                    (Machine::Nbd(Box::new(nbd::Server::new(&start))), tls.clone())
+                }
+            };
             if !self.shared.admit() {
                 // The connections that are not logged in give way.
                 self.close_strangers();
@@ -252,19 +352,14 @@ impl Reactor {
                     continue;
                 }
             }
-            let start = iscsi::Start {
-                targets: Arc::clone(&self.shared.targets),
-                portal: socket.local(),
-                random: self.shared.random(),
-                now: self.started.elapsed(),
-            };
             let connection = Connection {
                 token: TOKENS.fetch_add(1, Ordering::Relaxed),
                 socket,
-                machine: Machine(iscsi::Connection::new(start)),
+                machine,
                 target: None,
-                interest: epoll::EventFlags::IN,
-                is_closing: false,
+                tls,
+                starts_tls: false,
+                interest: epoll::EventFlags::IN | epoll::EventFlags::OUT,
             };
             self.inbox.load.fetch_add(1, Ordering::Relaxed);
             if !self.adopt(connection) {
@@ -319,13 +414,10 @@ impl Reactor {
         let tokens: Vec<u64> = self.connections.keys().copied().collect();
         for token in tokens {
             let Some(connection) = self.connections.get_mut(&token) else { continue };
-            let Machine(machine) = &mut connection.machine;
-            if machine.is_replaced() || machine.poll_timeout() <= now {
-                if machine.handle_timeout(now) {
-                    self.serve(token);
-                } else {
-                    self.close(token);
-                }
+            match connection.machine.look_at_time(now) {
+                (_, false) => self.close(token),
+                (true, true) => self.serve(token),
+                (false, true) => {}
             }
         }
     }
@@ -334,7 +426,7 @@ impl Reactor {
         let strangers: Vec<u64> = self
             .connections
             .values()
-            .filter(|connection| !connection.machine.0.is_logged_in())
+            .filter(|connection| !connection.machine.is_in_use())
             .map(|connection| connection.token)
             .collect();
         for token in strangers {
@@ -353,14 +445,13 @@ impl Reactor {
 
 impl Connection {
     fn wanted(&self) -> epoll::EventFlags {
-        let Machine(machine) = &self.machine;
         let mut wanted = epoll::EventFlags::empty();
-        if machine.wants_input() {
+        if self.machine.wants_input() {
             wanted |= epoll::EventFlags::IN;
         }
         let mut parts = Vec::with_capacity(1);
-        machine.parts(&mut parts);
-        if !parts.is_empty() {
+        self.machine.parts(&mut parts);
+        if !parts.is_empty() || self.socket.has_unsent() {
             wanted |= epoll::EventFlags::OUT;
         }
         wanted
@@ -371,23 +462,19 @@ impl Connection {
             if let Some(to) = self.work(shared, inbox) {
                 return Fate::Moves(to);
             }
-            if !self.flush() {
+            if !self.flush() || self.machine.is_over() {
                 return Fate::Ends;
             }
-            let Machine(machine) = &mut self.machine;
-            if machine.is_over() {
-                return Fate::Ends;
-            }
-            if !machine.wants_input() || self.is_closing {
+            if !self.machine.wants_input() {
                 break;
             }
-            let (first, second) = machine.space();
+            let (first, second) = self.machine.space();
             let room = first.len() + second.len();
             match self.socket.read(first, second) {
-                // Nothing more comes; what was asked for may still be answered to nobody.
+                // Nothing more comes; what was asked for would be answered to nobody.
                 Ok(0) => return Fate::Ends,
                 Ok(bytes) => {
-                    machine.filled(bytes, started.elapsed());
+                    self.machine.filled(bytes, started.elapsed());
                     if bytes < room {
                         // The socket is empty: what came is worked on, and then it is waited.
                         if let Some(to) = self.work(shared, inbox) {
@@ -404,47 +491,61 @@ impl Connection {
                 Err(_) => return Fate::Ends,
             }
         }
-        if self.machine.0.is_over() { Fate::Ends } else { Fate::Stays }
+        if self.machine.is_over() { Fate::Ends } else { Fate::Stays }
+    }
+
+    fn poll_event(&mut self, shared: &Shared) -> Option<Event> {
+        Some(match &mut self.machine {
+            Machine::Iscsi(machine) => match machine.poll_event()? {
+                iscsi::Event::LoggedIn(target) => {
+                    let units = target.units();
+                    let node = units.iter().find_map(|(_, unit)| shared.node_of(unit));
+                    self.target = Some(target);
+                    Event::Known { node }
+                }
+                iscsi::Event::Run { ticket, job, data, into } => {
+                    Event::Run { ticket: Some(Ticket::Iscsi(ticket)), job, data, into }
+                }
+                iscsi::Event::RunUnasked { job } => {
+                    Event::Run { ticket: None, job, data: Vec::new(), into: Vec::new() }
+                }
+            },
+            Machine::Nbd(machine) => match machine.poll_event()? {
+                nbd::Event::Chosen(unit) => Event::Known { node: shared.node_of(&unit) },
+                nbd::Event::StartTls => Event::StartTls,
+                nbd::Event::Run { ticket, job, data, into } => {
+                    Event::Run { ticket: Some(Ticket::Nbd(ticket)), job, data, into }
+                }
+            },
+        })
     }
 
     /// Runs what is quick, and gives the rest to the threads of its unit. Returns where the
     /// connection is to be served from now on, if that is elsewhere.
     fn work(&mut self, shared: &Arc<Shared>, inbox: &Arc<Inbox>) -> Option<Arc<Inbox>> {
         loop {
-            let Machine(machine) = &mut self.machine;
-            match machine.poll_event()? {
-                iscsi::Event::LoggedIn(target) => {
-                    let to = shared.place(target.name(), inbox);
-                    self.target = Some(target);
-                    if let Some(to) = to {
-                        return Some(to);
+            match self.poll_event(shared)? {
+                Event::StartTls => self.starts_tls = true,
+                Event::Known { node } => {
+                    let to = shared.place(node, inbox);
+                    if to.is_some() {
+                        return to;
                     }
                 }
-                iscsi::Event::Run { ticket, job, data, mut into } => {
-                    let Some(target) = &self.target else { continue };
-                    if job.is_quick() {
-                        let outcome = run(&job, &data, &mut into, &**target);
-                        machine.finished(ticket, outcome, into, data);
-                        continue;
-                    }
-                    let (connection, target) = (self.token, Arc::clone(target));
+                Event::Run { ticket: Some(ticket), job, data, mut into } if job.is_quick() => {
+                    let outcome = run(&job, &data, &mut into, self.target.as_deref());
+                    self.finish(ticket, outcome, into, data);
+                }
+                Event::Run { ticket, job, data, mut into } => {
+                    let (connection, target) = (self.token, self.target.clone());
                     let inbox = Arc::clone(inbox);
                     let workers = shared.workers(job.unit());
                     workers.run(Box::new(move || {
-                        let outcome = run(&job, &data, &mut into, &*target);
-                        inbox.send(Message::Finished(Box::new(Finished {
-                            connection,
-                            ticket: Ticket::Iscsi(ticket),
-                            outcome,
-                            data: into,
-                            spare: data,
-                        })));
-                    }));
-                }
-                iscsi::Event::RunUnasked { job } => {
-                    let Some(target) = self.target.clone() else { continue };
-                    shared.workers(job.unit()).run(Box::new(move || {
-                        run(&job, &[], &mut Vec::new(), &*target);
+                        let outcome = run(&job, &data, &mut into, target.as_deref());
+                        let Some(ticket) = ticket else { return };
+                        let (data, spare) = (into, data);
+                        let end = Finished { connection, ticket, outcome, data, spare };
+                        inbox.send(Message::Finished(Box::new(end)));
                     }));
                 }
             }
@@ -452,18 +553,29 @@ impl Connection {
     }
 
     fn finished(&mut self, finished: Finished) {
-        let Ticket::Iscsi(ticket) = finished.ticket;
-        self.machine.0.finished(ticket, finished.outcome, finished.data, finished.spare);
+        let Finished { ticket, outcome, data, spare, .. } = finished;
+        self.finish(ticket, outcome, data, spare);
+    }
+
+    fn finish(&mut self, ticket: Ticket, outcome: Outcome, data: Vec<u8>, spare: Vec<u8>) {
+        match (ticket, &mut self.machine) {
+            (Ticket::Iscsi(ticket), Machine::Iscsi(machine)) => {
+                machine.finished(ticket, outcome, data, spare);
+            }
+            (Ticket::Nbd(ticket), Machine::Nbd(machine)) => {
+                machine.finished(ticket, &outcome, data, spare);
+            }
+            _ => unreachable!("a ticket comes back to the machine that gave it"),
+        }
     }
 
     /// Sends what the socket takes. False when the peer is gone.
     fn flush(&mut self) -> bool {
         loop {
-            let Machine(machine) = &mut self.machine;
             let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(64);
-            machine.parts(&mut parts);
+            self.machine.parts(&mut parts);
             if parts.is_empty() {
-                return true;
+                return self.all_taken();
             }
             let sent = match self.socket.write(&parts) {
                 Ok(0) => return false,
@@ -472,13 +584,38 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return false,
             };
-            machine.sent(sent);
+            self.machine.sent(sent);
+        }
+    }
+
+    /// The machine has nothing more to send: what is encrypted is sent, or encryption begins.
+    fn all_taken(&mut self) -> bool {
+        if self.starts_tls {
+            self.starts_tls = false;
+            let Some(config) = self.tls.clone() else { return false };
+            if let Err(error) = self.socket.start_tls(config) {
+                tracing::warn!("cannot begin TLS: {error}");
+                return false;
+            }
+            if let Machine::Nbd(machine) = &mut self.machine {
+                machine.tls_started();
+            }
+        }
+        match self.socket.flush() {
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+            Ok(()) => true,
         }
     }
 }
 
 /// Runs a job, and counts it.
-fn run(job: &Job, data: &[u8], into: &mut Vec<u8>, directory: &dyn Directory) -> Outcome {
+fn run(
+    job: &Job,
+    data: &[u8],
+    into: &mut Vec<u8>,
+    target: Option<&iscsi::Target>,
+) -> Outcome {
+    let directory: &dyn Directory = target.map_or(&NoUnits, |target| target);
     let statistics = job.unit().statistics();
     statistics.begin();
     let began = Instant::now();

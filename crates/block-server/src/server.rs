@@ -88,19 +88,19 @@ impl Shared {
         workers
     }
 
-    /// The reactor that a session of a target is served by, if it is another one: the one with the
-    /// fewest connections on the node of the target's first unit that has one.
-    pub(crate) fn place(&self, target: &str, own: &Arc<Inbox>) -> Option<Arc<Inbox>> {
-        let units = self.targets.get(target)?.units();
-        let node = units.iter().find_map(|(_, unit)| self.node_of(unit));
+    /// The reactor that a connection is served by, if it is another one: the one with the fewest
+    /// connections among those on the node of its unit.
+    pub(crate) fn place(&self, node: Option<u32>, own: &Arc<Inbox>) -> Option<Arc<Inbox>> {
         let inboxes = self.inboxes.lock();
-        let on_node = |inbox: &&Arc<Inbox>| node.is_none() || inbox.node() == node;
-        let is_placed = inboxes.iter().any(|inbox| on_node(&inbox));
-        let candidates = inboxes.iter().filter(|inbox| !is_placed || on_node(inbox));
-        // This connection counts at its own reactor already.
-        let best = candidates.min_by_key(|inbox| {
-            inbox.load() - usize::from(Arc::ptr_eq(inbox, own)).min(inbox.load())
-        })?;
+        let is_near = |inbox: &Arc<Inbox>| node.is_none() || inbox.node() == node;
+        let has_near = inboxes.iter().any(is_near);
+        let candidates = inboxes.iter().filter(|inbox| !has_near || is_near(inbox));
+        // The connection counts at its own reactor already.
+        let load = |inbox: &Arc<Inbox>| match Arc::ptr_eq(inbox, own) {
+            true => inbox.load().saturating_sub(1),
+            false => inbox.load(),
+        };
+        let best = candidates.min_by_key(|inbox| (load(inbox), !Arc::ptr_eq(inbox, own)))?;
         (!Arc::ptr_eq(best, own)).then(|| Arc::clone(best))
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Latencies are counted by powers of two of microseconds; the last one has all that took longer.
 const BUCKETS: usize = 26;
@@ -30,7 +30,7 @@ pub struct Statistics {
 }
 
 /// The counters of one kind, for people and scripts.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Summary {
     /// Operations that ended.
     pub operations: u64,

@@ -147,6 +147,16 @@ impl Chap {
     }
 }
 
+/// The initiator's keys that answer a challenge by MD5.
+pub fn answer(user: &str, secret: &str, id: &str, challenge: &str) -> Option<Vec<u8>> {
+    let id = u8::try_from(text::number(id)?).ok()?;
+    let response = Algorithm::Md5.response(id, secret, &text::binary(challenge)?);
+    let mut keys = Vec::new();
+    text::add(&mut keys, "CHAP_N", user);
+    text::add(&mut keys, "CHAP_R", &text::hexadecimal(&response));
+    Some(keys)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

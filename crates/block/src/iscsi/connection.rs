@@ -247,7 +247,7 @@ impl Connection {
         self.output.push_own(&reply, answer);
         match next {
             Next::Login => {}
-            Next::Refused(_) => self.phase = Phase::Ending,
+            Next::Refused => self.phase = Phase::Ending,
             Next::Full(established) => {
                 let negotiated = established.negotiated;
                 let (head, data) = (negotiated.head_digest, negotiated.data_digest);

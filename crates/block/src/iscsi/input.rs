@@ -218,14 +218,6 @@ impl Input {
         Ok(Some(Pdu { head: body.head, data, is_intact }))
     }
 
-    /// The tag of the command whose buffer is being filled.
-    pub fn task_in_work(&self) -> Option<u32> {
-        match &self.reading {
-            Reading::Body(body) if matches!(body.sink, Sink::Task { .. }) => Some(body.head.tag()),
-            _ => None,
-        }
-    }
-
     fn read_head(&mut self, sink: impl FnOnce(&Head) -> Sink) -> Result<bool, InvalidPdu> {
         let available = &self.buffer[self.from..self.to];
         let Some(head) = available.first_chunk::<HEAD_BYTES>() else { return Ok(false) };

@@ -100,7 +100,7 @@ pub enum Next {
     /// Full feature phase.
     Full(Box<Established>),
     /// The login was refused; the connection ends behind the answer.
-    Refused(Refusal),
+    Refused,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,7 +158,7 @@ impl Login {
             Err(refusal) => {
                 answer.clear();
                 let status = u32::from(refusal.0) << 24 | u32::from(refusal.1) << 16;
-                (0, status, Next::Refused(refusal))
+                (0, status, Next::Refused)
             }
         };
         let command_number = head.word(24);

@@ -9,12 +9,14 @@
 //! | `session`, `task` | full feature phase: commands, data, task management |
 //! | `target` | targets, their units, and who may use them |
 //! | `connection` | all of a connection |
+//! | [`initiator`] | what an initiator needs of the formats |
 //!
 //! A session has one connection (MaxConnections=1) and error recovery level 0: what breaks ends
 //! the connection, and the initiator logs in again. Several paths are several sessions.
 
 mod chap;
 mod connection;
+pub mod initiator;
 mod input;
 mod login;
 mod output;

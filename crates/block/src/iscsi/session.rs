@@ -116,11 +116,6 @@ impl Session {
         self.target.as_ref().is_some_and(|(_, _, session)| session.is_ended())
     }
 
-    /// Whether nothing is asked of it, so that a ping may be sent.
-    pub fn is_idle(&self) -> bool {
-        self.tasks.is_empty() && self.management.is_empty()
-    }
-
     /// The place for the data of a PDU.
     pub fn sink(&mut self, head: &Head) -> Sink {
         let length = head.data_bytes();

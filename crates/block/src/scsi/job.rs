@@ -45,6 +45,7 @@ pub enum Work {
     WriteSame { at: u64, length: u64, unmap: bool, no_data: bool, fua: bool },
     Unmap { parameters: usize },
     Extents { at: u64, allocation: usize },
+    Holes { at: u64, length: u64, count: usize },
     Select { command: [u8; 16], parameters: usize },
     Reserve { action: u8, scope_and_kind: u8, parameters: usize },
     Copy { parameters: usize },
@@ -126,6 +127,18 @@ impl Job {
     ) -> Self {
         let fua = fua || unit.is_write_through();
         Self::new(unit, link, Work::WriteSame { at, length, unmap, no_data: true, fua })
+    }
+
+    /// Asks for extents, for a service that has no SCSI commands. Each of them is a length and a 1
+    /// for a hole, in 32 bits each with the high byte first; `length` fits in 32 bits.
+    #[must_use]
+    pub fn holes(
+        unit: &Arc<Unit>,
+        link: &Arc<Link>,
+        (at, length): (u64, u32),
+        count: usize,
+    ) -> Self {
+        Self::new(unit, link, Work::Holes { at, length: length.into(), count })
     }
 
     /// Whether nothing runs on the unit, so that a barrier need not be waited for.
@@ -268,7 +281,10 @@ impl Job {
                 self.store(|store| store.read(*at, into))
             }
             Work::Write { at, length, fua, then_verify } => {
-                let data = whole_blocks(data, *length);
+                let data = match usize::try_from(*length).ok().and_then(|all| data.get(..all)) {
+                    Some(all) => all,
+                    None => whole_blocks(data, *length),
+                };
                 self.store(|store| store.write(*at, data))?;
                 self.flush_if(*fua)?;
                 if *then_verify { self.compare(*at, data) } else { Ok(()) }
@@ -295,6 +311,16 @@ impl Job {
             Work::Unmap { parameters: length } => self.unmap(parameters(*length)?),
             Work::Flush => self.store(|store| store.flush()),
             Work::Extents { at, allocation } => self.extents(*at, *allocation, into),
+            Work::Holes { at, length, count } => {
+                let extents = self.store(|store| store.extents(*at, *length, *count))?;
+                into.clear();
+                for extent in extents {
+                    let length = u32::try_from(extent.length).unwrap_or(u32::MAX);
+                    into.extend(length.to_be_bytes());
+                    into.extend(u32::from(extent.is_hole).to_be_bytes());
+                }
+                Ok(())
+            }
             Work::Select { command, parameters: length } => {
                 Ok(self.unit.select(&self.link, command, parameters(*length)?)?)
             }

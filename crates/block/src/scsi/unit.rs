@@ -289,6 +289,12 @@ impl Unit {
         }
     }
 
+    /// Does something while no command works on the store.
+    pub fn while_quiet<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _alone = self.gate.write();
+        work()
+    }
+
     /// Replaces the store, after a change of size, and tells all sessions.
     pub fn resize(&self, store: Arc<dyn Store>) {
         *self.store.write() = store;
