@@ -7,6 +7,7 @@
 //! | [`nbd`] | the server's side of NBD: handshake and transmission |
 //! | [`store`] | what a driver implements: bytes that are read and written |
 //! | [`statistics`] | counters of a unit |
+//! | [`fuzz`] | entry functions for the fuzzer, and what tests share |
 //!
 //! A driver owns sockets, files, threads and clocks: it moves bytes between a socket and a state
 //! machine, and runs the [`scsi::Job`]s of the machine where waiting disturbs nobody. The crate
@@ -14,6 +15,7 @@
 //! protocol document.
 #![forbid(unsafe_code)]
 
+pub mod fuzz;
 pub mod iscsi;
 pub mod nbd;
 pub mod scsi;

@@ -1,65 +1,17 @@
 //! Connections that an initiator made of bytes drives, friendly and not.
 
-use std::sync::Arc;
 use std::time::Duration;
-
-use proptest::prelude::*;
 
 use super::pdu::{Head, NO_TAG, padding};
 use super::*;
-use crate::scsi::tests_support::{Bytes, unit_over};
+use crate::fuzz::{connection, login as login_bytes, pdu as bytes_of};
 use crate::scsi::Outcome;
 
 const NAME: &str = "iqn.2026-11.example:test";
 
-fn connection(credentials: Vec<Credentials>) -> Connection {
-    let targets = Targets::default();
-    let target = Target::new(NAME, credentials).expect("a name");
-    target.add(0, unit_over(Bytes::new(64 * 512))).expect("free");
-    targets.add(Arc::new(target)).expect("free");
-    let (portal, random) = ("127.0.0.1:3260".to_owned(), [5; 17]);
-    Connection::new(Start { targets: Arc::new(targets), portal, random, now: Duration::ZERO })
-}
-
-fn bytes_of(head: &Head, data: &[u8]) -> Vec<u8> {
-    let mut bytes = head.with_data_bytes(data.len()).0.to_vec();
-    bytes.extend(data);
-    bytes.resize(bytes.len() + padding(data.len()), 0);
-    bytes
-}
-
-/// Gives bytes to a connection as far as it takes them, runs its jobs, and returns what it sends.
-fn exchange(connection: &mut Connection, mut bytes: &[u8]) -> Vec<(Head, Vec<u8>)> {
-    let mut out = Vec::new();
-    loop {
-        let before = bytes.len();
-        if connection.wants_input() && !bytes.is_empty() {
-            let (first, second) = connection.space();
-            let one = first.len().min(bytes.len());
-            first[..one].copy_from_slice(&bytes[..one]);
-            let two = second.len().min(bytes.len() - one);
-            second[..two].copy_from_slice(&bytes[one..one + two]);
-            bytes = &bytes[one + two..];
-            connection.filled(one + two, Duration::ZERO);
-        }
-        let mut worked = false;
-        while let Some(event) = connection.poll_event() {
-            worked = true;
-            if let Event::Run { ticket, job, data, mut into } = event {
-                let outcome = job.run(&data, &mut into, &crate::scsi::NoUnits);
-                connection.finished(ticket, outcome, into, data);
-            }
-        }
-        let mut parts = Vec::new();
-        connection.parts(&mut parts);
-        let sent: Vec<u8> = parts.iter().flat_map(|part| part.to_vec()).collect();
-        if !sent.is_empty() {
-            connection.sent(sent.len());
-            out.extend(sent);
-        } else if !worked && bytes.len() == before {
-            break;
-        }
-    }
+/// Gives bytes to a connection, and returns the PDUs that it sends.
+fn exchange(connection: &mut Connection, bytes: &[u8]) -> Vec<(Head, Vec<u8>)> {
+    let out = crate::fuzz::exchange(connection, bytes);
     let mut pdus = Vec::new();
     let mut rest = &out[..];
     while let Some(head) = rest.first_chunk::<48>() {
@@ -70,11 +22,6 @@ fn exchange(connection: &mut Connection, mut bytes: &[u8]) -> Vec<(Head, Vec<u8>
     }
     assert!(rest.is_empty(), "whole PDUs are sent");
     pdus
-}
-
-fn login_bytes(more: &str) -> Vec<u8> {
-    let keys = format!("InitiatorName=iqn.i\0TargetName={NAME}\0SessionType=Normal\0{more}");
-    bytes_of(&Head::new(0x43, 0x87, 1).with(24, 10), keys.as_bytes())
 }
 
 fn logged_in() -> Connection {
@@ -255,49 +202,14 @@ fn heads_that_announce_too_much_end_the_connection() {
     let head = command_head(0xa1, 11, 3, 2048, &WRITE_4).with_data_bytes((1 << 24) - 1);
     exchange(&mut connection, &head.0);
     assert!(connection.is_over());
-    let mut fresh = self::connection(Vec::new());
+    let mut fresh = crate::fuzz::connection(Vec::new());
     exchange(&mut fresh, &Head::new(0x43, 0x87, 1).with_data_bytes(8193).0);
     assert!(fresh.is_over());
     // Text that never ends is not collected without a bound.
-    let mut fresh = self::connection(Vec::new());
+    let mut fresh = crate::fuzz::connection(Vec::new());
     let part = bytes_of(&Head::new(0x43, 0x44, 1), &[b'a'; 8192]);
     for _ in 0..3 {
         exchange(&mut fresh, &part);
     }
     assert!(fresh.is_over());
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
-    /// Whatever arrives, in whatever parts, nothing panics and no more is held than allowed.
-    #[test]
-    fn anything_may_arrive(
-        heads in prop::collection::vec((0_u8..8, any::<[u8; 48]>(), 0_usize..600), 1..20),
-        is_logged_in in any::<bool>(),
-    ) {
-        let mut connection = if is_logged_in { logged_in() } else { connection(Vec::new()) };
-        let mut number = 11;
-        for (kind, mut bytes, length) in heads {
-            bytes[0] = [0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, bytes[0]][usize::from(kind)]
-                | bytes[0] & 0x40;
-            bytes[4] = 0;
-            bytes[16..20].copy_from_slice(&[0, 0, 0, bytes[19] & 3]);
-            bytes[8..16].fill(0);
-            let head = Head(bytes).with(24, number);
-            let head = if kind == 1 { head.with(20, head.word(20) & 0xfff) } else { head };
-            if !head.is_immediate() {
-                number += 1;
-            }
-            let _ = exchange_quietly(&mut connection, &bytes_of(&head, &vec![7; length]));
-            if connection.is_over() {
-                break;
-            }
-        }
-    }
-}
-
-/// As [`exchange`], without a look at what is sent.
-fn exchange_quietly(connection: &mut Connection, bytes: &[u8]) -> usize {
-    exchange(connection, bytes).len()
 }

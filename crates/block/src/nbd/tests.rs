@@ -3,24 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use proptest::prelude::*;
-
 use super::*;
-use crate::scsi::tests_support::{Bytes, unit_over};
-use crate::scsi::NoUnits;
-
-#[derive(Debug)]
-struct One(Arc<Unit>);
-
-impl Exports for One {
-    fn find(&self, name: &str) -> Option<Arc<Unit>> {
-        (name.is_empty() || name == "0").then(|| Arc::clone(&self.0))
-    }
-
-    fn names(&self) -> Vec<String> {
-        vec!["0".to_owned()]
-    }
-}
+use crate::fuzz::{Bytes, One, exchange_nbd as exchange, unit_over};
 
 fn server(requires_tls: bool) -> Server {
     let exports = Arc::new(One(unit_over(Bytes::new(64 * 512))));
@@ -28,43 +12,6 @@ fn server(requires_tls: bool) -> Server {
     let greeting = exchange(&mut server, &[]);
     assert_eq!(greeting[..16], *b"NBDMAGICIHAVEOPT");
     server
-}
-
-fn exchange(server: &mut Server, mut bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    loop {
-        let before = bytes.len();
-        if server.wants_input() && !bytes.is_empty() {
-            let (first, second) = server.space();
-            let one = first.len().min(bytes.len());
-            first[..one].copy_from_slice(&bytes[..one]);
-            let two = second.len().min(bytes.len() - one);
-            second[..two].copy_from_slice(&bytes[one..one + two]);
-            bytes = &bytes[one + two..];
-            server.filled(one + two);
-        }
-        let mut worked = false;
-        while let Some(event) = server.poll_event() {
-            worked = true;
-            match event {
-                Event::Run { ticket, job, data, mut into } => {
-                    let outcome = job.run(&data, &mut into, &NoUnits);
-                    server.finished(ticket, &outcome, into, data);
-                }
-                Event::StartTls => server.tls_started(),
-                Event::Chosen(_) => {}
-            }
-        }
-        let mut parts = Vec::new();
-        server.parts(&mut parts);
-        let sent: Vec<u8> = parts.iter().flat_map(|part| part.to_vec()).collect();
-        if !sent.is_empty() {
-            server.sent(sent.len());
-            out.extend(sent);
-        } else if !worked && bytes.len() == before {
-            return out;
-        }
-    }
 }
 
 fn option(number: u32, data: &[u8]) -> Vec<u8> {
@@ -186,34 +133,4 @@ fn a_client_that_sends_too_much_or_no_request_is_left() {
     assert!(server.is_over());
     let late = self::server(false);
     assert!(late.is_late(Duration::from_secs(60)) && !late.is_late(Duration::from_secs(1)));
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
-    /// Whatever arrives, nothing panics.
-    #[test]
-    fn anything_may_arrive(
-        parts in prop::collection::vec((0_u8..4, any::<[u8; 28]>(), 0_usize..300), 1..20),
-        is_structured in any::<bool>(),
-        is_in_use in any::<bool>(),
-    ) {
-        let mut server = if is_in_use { in_transmission(is_structured) } else { server(false) };
-        for (kind, raw, length) in parts {
-            let bytes = match kind {
-                0 => option(u32::from(raw[0] % 12), &raw[..length % 28]),
-                1 | 2 => {
-                    let mut bytes = request(u16::from(raw[0] % 9), u16::from(raw[1] % 16),
-                        u64::from(raw[2]) * 200, u32::from(raw[3]));
-                    bytes.extend(vec![raw[4]; length]);
-                    bytes
-                }
-                _ => raw.to_vec(),
-            };
-            exchange(&mut server, &bytes);
-            if server.is_over() {
-                break;
-            }
-        }
-    }
 }

@@ -18,8 +18,6 @@ mod unit;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-pub use tests as tests_support;
 
 pub use inquiry::{Identity, Nature};
 pub use job::{Direction, Job, Outcome};

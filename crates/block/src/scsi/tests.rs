@@ -6,68 +6,8 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::{Extent, Keeper, Store, StoreError};
-
-/// A store in a byte array, which can be told to fail.
-#[derive(Debug)]
-pub struct Bytes {
-    pub bytes: Mutex<Vec<u8>>,
-    pub fails: Mutex<Option<StoreError>>,
-    pub flushes: Mutex<u32>,
-}
-
-impl Bytes {
-    pub fn new(length: usize) -> Arc<Self> {
-        let (bytes, fails) = (Mutex::new(vec![0; length]), Mutex::new(None));
-        Arc::new(Self { bytes, fails, flushes: Mutex::new(0) })
-    }
-
-    fn check(&self) -> Result<(), StoreError> {
-        self.fails.lock().map_or(Ok(()), Err)
-    }
-}
-
-impl Store for Bytes {
-    fn bytes(&self) -> u64 {
-        self.bytes.lock().len() as u64
-    }
-
-    fn is_quick(&self) -> bool {
-        true
-    }
-
-    fn is_thin(&self) -> bool {
-        true
-    }
-
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), StoreError> {
-        self.check()?;
-        let at = usize::try_from(at).expect("small");
-        into.copy_from_slice(&self.bytes.lock()[at..at + into.len()]);
-        Ok(())
-    }
-
-    fn write(&self, at: u64, from: &[u8]) -> Result<(), StoreError> {
-        self.check()?;
-        let at = usize::try_from(at).expect("small");
-        self.bytes.lock()[at..at + from.len()].copy_from_slice(from);
-        Ok(())
-    }
-
-    fn flush(&self) -> Result<(), StoreError> {
-        self.check()?;
-        *self.flushes.lock() += 1;
-        Ok(())
-    }
-
-    fn zero(&self, at: u64, length: u64, _: bool) -> Result<(), StoreError> {
-        self.write(at, &vec![0; usize::try_from(length).expect("small")])
-    }
-
-    fn extents(&self, _: u64, length: u64, _: usize) -> Result<Vec<Extent>, StoreError> {
-        Ok(vec![Extent { length, is_hole: false }])
-    }
-}
+use crate::fuzz::{Bytes, unit_over};
+use crate::store::{Keeper, Store, StoreError};
 
 #[derive(Default)]
 struct Kept(Mutex<Option<Vec<u8>>>);
@@ -77,11 +17,6 @@ impl Keeper for Kept {
         *self.0.lock() = Some(bytes.to_vec());
         Ok(())
     }
-}
-
-pub fn unit_over(store: Arc<dyn Store>) -> Arc<Unit> {
-    let identity = Identity::new("iqn.2026-11.example:test", 0);
-    Arc::new(Unit::new(identity, UnitOptions::default(), store, None, None).expect("fresh"))
 }
 
 fn port(name: &str) -> Port {
