@@ -16,6 +16,7 @@ const FOLDERS: &[&str] = &["base", "core", "transports", "services", "surfaces",
 /// Allowed imports inside one layer: (importing crate, imported crate).
 const SIBLINGS: &[(&str, &str)] = &[
     ("weft-cli", "weftd"),
+    ("weft-cli", "weft-block-server"),
     ("weft-cli", "weft-scenario"),
     ("weft-cli", "weft-swarm"),
     ("weft-cli", "weft-copy"),

@@ -2,7 +2,7 @@
 //!
 //! `weft run` puts unmodified programs on the fabric, `weft oshrun` runs jobs of several processes.
 //! `weft daemon`, `down` and `status` manage the node daemon, `weft fabric` shows other hosts and
-//! `weft lab` makes a cluster on one machine. `weft info` and `weft config` tell what is in force,
+//! `weft lab` makes a cluster on one machine, `weft block` serves disks. `weft info` and `weft config` tell what is in force,
 //! `weft perf` measures, `weft sim` simulates networks and `weft demo` shows. Everything that
 //! scripts may rely on is in [`arguments`].
 //!
@@ -12,6 +12,7 @@
 #![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]
 
 mod arguments;
+mod block;
 mod config;
 mod configuration;
 mod cp;
@@ -77,6 +78,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Down(arguments) => daemon::down(arguments, &configuration()?),
         Command::Status(arguments) => status::status(arguments, &configuration()?),
         Command::Fabric(command) => fabric::fabric(command, configuration),
+        Command::Block(command) => block::block(command),
         Command::Lab(command) => lab::lab(command, &configuration()?),
         Command::Info(arguments) => information::show(arguments, &configuration()?),
         Command::Measure(command) => measure::measure(command, configuration),

@@ -1,5 +1,6 @@
 //! The command line: exact forms that scripts rely on, each with examples in its help.
 
+pub mod block;
 mod flags;
 pub mod network;
 mod oshmem;
@@ -172,6 +173,9 @@ pub enum Command {
     /// Shows the hosts of the fabric, expels one, or makes a key
     #[command(subcommand, after_help = FABRIC_EXAMPLES)]
     Fabric(FabricCommand),
+    /// Serves memory, files and devices as disks by iSCSI and NBD, and manages such a server
+    #[command(subcommand, after_help = block::EXAMPLES)]
+    Block(block::BlockCommand),
     /// Makes a cluster of network namespaces on this machine, each with a device of the fabric
     #[command(subcommand, after_help = LAB_EXAMPLES)]
     Lab(LabCommand),

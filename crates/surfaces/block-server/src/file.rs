@@ -1,0 +1,367 @@
+//! A store in a file or on a block device.
+//!
+//! Every access names its position: no position of a descriptor is shared. A flush is `fdatasync`.
+//! An error of a flush is told to all later flushes as well, since the kernel tells it only once
+//! and forgets which pages were lost.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate};
+use rustix::io::Errno;
+use weft_block::store::{Extent, Store, StoreError};
+use weft_memory::{CopyMode, Segment};
+
+/// Buffers for direct access are of this size, and aligned to it.
+const DIRECT_BYTES: usize = 1 << 20;
+/// Direct access is to be aligned to this.
+const ALIGNMENT: u64 = 4096;
+/// Buffers for direct access that are kept.
+const BUFFERS_MAX: usize = 16;
+
+/// A store in a file or on a block device.
+#[derive(Debug)]
+pub struct FileStore {
+    file: File,
+    /// A description of its own, whose position finds holes.
+    seeker: Mutex<File>,
+    bytes: u64,
+    is_read_only: bool,
+    is_device: bool,
+    has_failed: AtomicBool,
+    direct: Option<Mutex<Vec<Segment>>>,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct FileOptions {
+    /// Past the page cache (`O_DIRECT`).
+    pub is_direct: bool,
+    /// For reading alone.
+    pub is_read_only: bool,
+}
+
+impl FileStore {
+    /// Opens a file or a block device, and locks it against other servers.
+    ///
+    /// # Errors
+    /// The file cannot be opened, another process has locked it, or its size is no multiple of 512.
+    pub fn open(path: &Path, options: FileOptions) -> io::Result<Self> {
+        let flags = if options.is_direct { direct_flag() } else { 0 };
+        let open = |flags: i32| {
+            OpenOptions::new()
+                .read(true)
+                .write(!options.is_read_only)
+                .custom_flags(flags)
+                .open(path)
+        };
+        let file = open(flags)?;
+        let lock = match options.is_read_only {
+            true => FlockOperation::NonBlockingLockShared,
+            false => FlockOperation::NonBlockingLockExclusive,
+        };
+        rustix::fs::flock(&file, lock).map_err(|errno| match errno {
+            Errno::WOULDBLOCK => io::Error::other("another process serves it already"),
+            errno => errno.into(),
+        })?;
+        let kind = file.metadata()?.file_type();
+        let is_device = kind.is_block_device();
+        if !is_device && !kind.is_file() {
+            return Err(io::Error::other("it is no file and no block device"));
+        }
+        let seeker = Mutex::new(open(0)?);
+        let bytes = rustix::fs::seek(&*seeker.lock(), SeekFrom::End(0))?;
+        if bytes == 0 || bytes % 512 != 0 {
+            let message = format!("its size, {bytes} bytes, is no multiple of 512; truncate it");
+            return Err(io::Error::other(message));
+        }
+        let direct = options.is_direct.then(Mutex::default);
+        let (is_read_only, has_failed) = (options.is_read_only, AtomicBool::new(false));
+        Ok(Self { file, seeker, bytes, is_read_only, is_device, has_failed, direct })
+    }
+
+    /// Makes a file longer or shorter, or takes the new size of a device. The path is opened again.
+    ///
+    /// # Errors
+    /// Those of ftruncate(2) and [`FileStore::open`].
+    pub fn resized(&self, path: &PathBuf, bytes: u64, options: FileOptions) -> io::Result<Self> {
+        if !self.is_device {
+            self.file.set_len(bytes)?;
+            self.file.sync_all()?;
+        }
+        // The lock belongs to the description, which the new one shares.
+        let write = !options.is_read_only;
+        let seeker = Mutex::new(OpenOptions::new().read(true).write(write).open(path)?);
+        let bytes = rustix::fs::seek(&*seeker.lock(), SeekFrom::End(0))?;
+        Ok(Self {
+            file: self.file.try_clone()?,
+            seeker,
+            bytes,
+            is_read_only: options.is_read_only,
+            is_device: self.is_device,
+            has_failed: AtomicBool::new(self.has_failed.load(Ordering::Acquire)),
+            direct: options.is_direct.then(Mutex::default),
+        })
+    }
+
+    fn buffer(&self, of: &Mutex<Vec<Segment>>) -> Result<Segment, StoreError> {
+        let spare = of.lock().pop();
+        match spare {
+            Some(buffer) => Ok(buffer),
+            None => Segment::anonymous(DIRECT_BYTES).map_err(|_| StoreError::Offline),
+        }
+    }
+
+    fn give_back(of: &Mutex<Vec<Segment>>, buffer: Segment) {
+        let mut spare = of.lock();
+        if spare.len() < BUFFERS_MAX {
+            spare.push(buffer);
+        }
+    }
+
+    /// Calls `work` with the parts of a range that fit into a buffer: the place of the part in the
+    /// range, the aligned place in the file, the aligned length, and the skipped bytes.
+    fn by_buffers(
+        &self,
+        spare: &Mutex<Vec<Segment>>,
+        at: u64,
+        length: usize,
+        mut work: impl FnMut(&Segment, &Part) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let buffer = self.buffer(spare)?;
+        let mut done = 0;
+        let mut result = Ok(());
+        while done < length && result.is_ok() {
+            let place = at + done as u64;
+            let skip = usize::try_from(place % ALIGNMENT).expect("less than a page");
+            let part = (length - done).min(DIRECT_BYTES - skip);
+            let whole = (skip + part).next_multiple_of(usize::try_from(ALIGNMENT).expect("4096"));
+            let part = Part { from: done, length: part, skip, whole, at: place - skip as u64 };
+            result = work(&buffer, &part);
+            done += part.length;
+        }
+        Self::give_back(spare, buffer);
+        result
+    }
+
+    fn fill(&self, buffer: &Segment, part: &Part) -> Result<(), StoreError> {
+        let mut done = 0;
+        // The last bytes of a file whose size is no multiple of the alignment are not there.
+        while done < part.skip + part.length {
+            let at = Some(part.at + done as u64);
+            let step = buffer
+                .fill(&mut [], done, part.whole - done, self.file.as_fd(), at)
+                .map_err(|_| StoreError::Unreadable)?;
+            if step == 0 {
+                return Err(StoreError::Unreadable);
+            }
+            done += step;
+        }
+        Ok(())
+    }
+}
+
+struct Part {
+    from: usize,
+    length: usize,
+    skip: usize,
+    whole: usize,
+    at: u64,
+}
+
+impl Store for FileStore {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    fn is_thin(&self) -> bool {
+        !self.is_read_only
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), StoreError> {
+        let Some(spare) = &self.direct else {
+            return self.file.read_exact_at(into, at).map_err(|_| StoreError::Unreadable);
+        };
+        self.by_buffers(spare, at, into.len(), |buffer, part| {
+            self.fill(buffer, part)?;
+            buffer.read(part.skip, &mut into[part.from..part.from + part.length]);
+            Ok(())
+        })
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), StoreError> {
+        let Some(spare) = &self.direct else {
+            return self.file.write_all_at(from, at).map_err(|error| write_error(&error));
+        };
+        self.by_buffers(spare, at, from.len(), |buffer, part| {
+            let is_whole = part.skip == 0 && part.whole == part.length;
+            if !is_whole {
+                // Others may write the rest of these pages now: such writes go over the cache.
+                let bytes = &from[part.from..part.from + part.length];
+                let place = part.at + part.skip as u64;
+                let cached = self.seeker.lock().write_all_at(bytes, place);
+                cached.map_err(|error| write_error(&error))?;
+                return self.seeker.lock().sync_data().map_err(|error| write_error(&error));
+            }
+            buffer.write(0, &from[part.from..part.from + part.length], CopyMode::Plain);
+            let mut done = 0;
+            while done < part.whole {
+                let at = Some(part.at + done as u64);
+                let step = buffer
+                    .pour(&[], done, part.whole - done, self.file.as_fd(), at)
+                    .map_err(|errno| write_error(&errno.into()))?;
+                done += step;
+            }
+            Ok(())
+        })
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        if self.has_failed.load(Ordering::Acquire) {
+            return Err(StoreError::Unwritable);
+        }
+        if self.is_read_only {
+            return Ok(());
+        }
+        self.file.sync_data().map_err(|error| {
+            self.has_failed.store(true, Ordering::Release);
+            write_error(&error)
+        })
+    }
+
+    fn zero(&self, at: u64, length: u64, may_unmap: bool) -> Result<(), StoreError> {
+        let flags = match may_unmap {
+            true => FallocateFlags::PUNCH_HOLE,
+            false => FallocateFlags::ZERO_RANGE,
+        };
+        match fallocate(&self.file, flags | FallocateFlags::KEEP_SIZE, at, length) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::NOSYS) => self.write_zeros(at, length),
+            Err(errno) => Err(write_error(&errno.into())),
+        }
+    }
+
+    fn extents(&self, at: u64, length: u64, count: usize) -> Result<Vec<Extent>, StoreError> {
+        if self.is_device {
+            return Ok(vec![Extent { length, is_hole: false }]);
+        }
+        extents_of(&*self.seeker.lock(), at, length, count)
+    }
+}
+
+impl FileStore {
+    fn write_zeros(&self, at: u64, length: u64) -> Result<(), StoreError> {
+        let zeros = vec![0; usize::try_from(length.min(1 << 20)).expect("a MiB")];
+        let mut done = 0;
+        while done < length {
+            let step = usize::try_from((length - done).min(1 << 20)).expect("a MiB");
+            self.write(at + done, &zeros[..step])?;
+            done += step as u64;
+        }
+        Ok(())
+    }
+}
+
+/// The extents of a file, by its holes.
+///
+/// The position of the descriptor is moved, so it has to be one that nobody reads at its position.
+fn extents_of(
+    file: impl std::os::fd::AsFd,
+    at: u64,
+    length: u64,
+    count: usize,
+) -> Result<Vec<Extent>, StoreError> {
+    let end = at + length;
+    let (mut at, mut all) = (at, Vec::new());
+    while at < end && all.len() < count {
+        let data = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+            Ok(data) => data.min(end),
+            Err(Errno::NXIO) => end,
+            // A file system without holes.
+            Err(Errno::INVAL) => at,
+            Err(_) => return Err(StoreError::Unreadable),
+        };
+        if data > at {
+            all.push(Extent { length: data - at, is_hole: true });
+            at = data;
+            continue;
+        }
+        let hole = match rustix::fs::seek(&file, SeekFrom::Hole(at)) {
+            Ok(hole) => hole.clamp(at + 1, end),
+            Err(Errno::INVAL | Errno::NXIO) => end,
+            Err(_) => return Err(StoreError::Unreadable),
+        };
+        all.push(Extent { length: hole - at, is_hole: false });
+        at = hole;
+    }
+    Ok(all)
+}
+
+/// `O_DIRECT` as the standard library takes it.
+fn direct_flag() -> i32 {
+    i32::try_from(rustix::fs::OFlags::DIRECT.bits()).expect("a flag of open(2) is small")
+}
+
+fn write_error(error: &io::Error) -> StoreError {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => StoreError::NoSpace,
+        Some(Errno::ROFS | Errno::BADF | Errno::PERM) => StoreError::ReadOnly,
+        Some(Errno::NXIO | Errno::NODEV) => StoreError::Offline,
+        _ => StoreError::Unwritable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(bytes: u64) -> (tempfile::TempDir, PathBuf) {
+        // Not below /tmp, which may be a file system without direct access.
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR"))
+            .expect("a directory");
+        let path = directory.path().join("disk");
+        File::create(&path).and_then(|file| file.set_len(bytes)).expect("fresh");
+        (directory, path)
+    }
+
+    #[test]
+    fn bytes_are_read_as_they_were_written_directly_or_not() {
+        for is_direct in [false, true] {
+            let (_directory, path) = file(4 << 20);
+            let options = FileOptions { is_direct, is_read_only: false };
+            let store = FileStore::open(&path, options).expect("a file");
+            let bytes: Vec<u8> = (0..=255).cycle().take(1_500_160).collect();
+            for at in [0, 512, 4096, (4 << 20) - 1_500_160] {
+                store.write(at, &bytes).expect("room");
+                let mut seen = vec![0; bytes.len()];
+                store.read(at, &mut seen).expect("written");
+                assert!(seen == bytes, "{at} {is_direct}");
+            }
+            store.flush().expect("a file");
+            store.zero(4096, 8192, true).expect("a file");
+            let mut seen = [1; 12_288];
+            store.read(0, &mut seen).expect("written");
+            assert!(seen[4096..] == [0; 8192] && seen[4095] != 0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_served_once_and_has_whole_blocks() {
+        let (_directory, path) = file(1 << 20);
+        let _first = FileStore::open(&path, FileOptions::default()).expect("a file");
+        let error = FileStore::open(&path, FileOptions::default()).expect_err("locked");
+        assert!(error.to_string().contains("already"), "{error}");
+        let (_directory, path) = file(1000);
+        let error = FileStore::open(&path, FileOptions::default()).expect_err("no blocks");
+        assert!(error.to_string().contains("512"), "{error}");
+    }
+}

@@ -1,0 +1,71 @@
+//! `weft block serve`: serves until a signal ends it.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::Context;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use weft_block_server::configuration::{Config, TargetConfig, TlsFiles};
+use weft_block_server::control::{self, default_socket};
+use weft_block_server::service::{Service, unix_listener};
+
+use crate::arguments::block::ServeArguments;
+use crate::output::show_line;
+use crate::text_file;
+
+/// Bytes of a configuration at most.
+const CONFIG_BYTES_MAX: u64 = 4 << 20;
+
+/// `weft block serve`.
+pub fn serve(arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
+    let mut config = match &arguments.config {
+        Some(path) => {
+            let shown = path.display();
+            let text = text_file::read(path, CONFIG_BYTES_MAX)
+                .with_context(|| format!("{shown} cannot be read"))?;
+            Config::parse(&text).with_context(|| format!("{shown} is no configuration"))?
+        }
+        None => Config {
+            listen: arguments.listen.clone(),
+            targets: vec![TargetConfig {
+                name: arguments.target.clone().unwrap_or_default(),
+                luns: arguments.lun.clone(),
+                chap: arguments.chap.clone(),
+                nbd: arguments.nbd.clone(),
+            }],
+            ..Config::default()
+        },
+    };
+    config.insecure |= arguments.insecure;
+    if let Some(state) = &arguments.state {
+        config.state = Some(state.clone());
+    }
+    if let Some(files) = &arguments.nbd_tls {
+        let (certificate, key) =
+            files.split_once(',').context("--nbd-tls has the form CERT,KEY")?;
+        let (certificate, key) = (certificate.into(), key.into());
+        config.nbd_tls = Some(TlsFiles { certificate, key });
+    }
+    let socket = arguments.control.control.clone().or_else(|| config.control.clone());
+    let socket = socket.unwrap_or_else(default_socket);
+    // Before anything is served, so that no signal is missed.
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let (service, running) = Service::start(&config, socket.clone())?;
+    let listener = unix_listener(&socket)?;
+    let of_control = Arc::clone(&service);
+    thread::Builder::new()
+        .name("weft-block-ctl".to_owned())
+        .spawn(move || control::serve(&listener, &of_control))?;
+    let nbd = config.targets.iter().flat_map(|target| &target.nbd);
+    for place in config.listen.iter().chain(nbd) {
+        show_line!("serving at {place}");
+    }
+    signals.forever().next();
+    running.stop();
+    service.flush();
+    // The socket stays when it cannot be removed; the next server takes its place.
+    let _ = std::fs::remove_file(&socket);
+    Ok(ExitCode::SUCCESS)
+}

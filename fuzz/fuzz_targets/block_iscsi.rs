@@ -1,0 +1,4 @@
+//! An iSCSI initiator that sends anything.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| weft_block::fuzz::fuzz_iscsi(bytes));
