@@ -57,6 +57,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-launch",
             "weft-membership",
             "weft-socket",
+            "weft-rdm",
             "weft-lnet",
             "weft-pgas",
             "weft-kv",
