@@ -46,6 +46,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-transport-ofi",
             "weft-transport-sim",
             "weft-layers",
+            "weft-open",
             "weft-conformance",
         ],
     ),
@@ -99,6 +100,10 @@ const SIBLINGS: &[(&str, &str)] = &[
     // It joins the two.
     ("weft-layers", "weft-transport-shm"),
     ("weft-layers", "weft-transport-ofi"),
+    // It opens endpoints of each.
+    ("weft-open", "weft-layers"),
+    ("weft-open", "weft-transport-shm"),
+    ("weft-open", "weft-transport-ofi"),
     // Its packets take routes.
     ("weft-network", "weft-routing"),
     // It registers memory with the library.

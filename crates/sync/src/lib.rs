@@ -1,4 +1,5 @@
-//! Layer 0: atomics, asymmetric fences, adaptive waiting and cross-process locks.
+//! Layer 0: atomics, asymmetric fences, adaptive waiting, cross-process locks, threads without
+//! signals.
 //!
 //! All code that orders memory between threads or processes uses this crate, so that the model
 //! checker can replace the machine (`--cfg loom`). May depend on the operating system's fence and
@@ -17,6 +18,8 @@ pub mod futex;
 #[cfg(not(loom))]
 pub mod lock;
 mod own_time;
+#[cfg(target_os = "linux")]
+pub mod signals;
 mod sys;
 
 pub use adaptive_wait::{AdaptiveWait, Learned, Step};

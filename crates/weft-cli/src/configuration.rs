@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, bail, ensure};
-use weft_options::runtime_path::{ControlSocket, Scope, Surroundings, control_socket};
+use anyhow::{Context, bail};
+use weft_options::runtime_path::ControlSocket;
 use weft_options::{Builder, Found, Kind, Options, Problem, Spelling};
 
 /// The sum of `weft.toml`, environment and flags.
@@ -83,24 +83,7 @@ impl Configuration {
     /// # Errors
     /// A name that cannot be that of a node; `daemon.trust_uid` for a socket that is not named.
     pub fn control_socket(&self, flag: Option<&str>) -> anyhow::Result<ControlSocket> {
-        let (node, socket) = (variable("WEFT_NODE"), variable("WEFT_SOCKET"));
-        let runtime_directory = variable("XDG_RUNTIME_DIR");
-        let surroundings = Surroundings {
-            uid: rustix::process::geteuid().as_raw(),
-            node_flag: flag,
-            node_variable: node.as_deref(),
-            socket_variable: socket.as_deref(),
-            runtime_directory: runtime_directory.as_deref(),
-        };
-        let found = control_socket(&surroundings, &self.options, weftd::client::answers)?;
-        let trusted = self.options.daemon_trust_uid();
-        ensure!(
-            trusted == 0 || found.scope == Scope::Explicit,
-            "daemon.trust_uid is for a socket that is named; name it with --daemon-socket, or \
-             leave daemon.trust_uid out"
-        );
-        weft_channel::trust_user(trusted);
-        Ok(found)
+        Ok(weft_open::control_socket(&self.options, flag)?)
     }
 }
 

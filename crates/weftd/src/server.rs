@@ -15,14 +15,11 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use weft_broker::Connector;
-use weft_broker::remote::RemoteBroker;
 use weft_channel::{Credentials, Listener};
 use weft_fabric::NodeId;
-use weft_libfabric::Wanted;
 use weft_netdev::steering::Steering;
 use weft_options::{CopyMethod, QueueChoice};
 use weft_socket::Limits;
-use weft_transport_ofi::Ports;
 use weft_transport_shm::lane::LaneLayout;
 use weft_transport_shm::local_broker;
 use weft_wire::control::{Advice, CopyAdvice};
@@ -173,12 +170,9 @@ fn serve_fabric_device(
     // A mistake is told at the start.
     let spec = spec_of(NodeId::LOCAL, parts)?;
     ensure!(spec.segment.is_none(), "fabric.device: segment is for devices of one host");
-    let options = &config.options;
-    let provider = options.fabric_provider().map(str::to_owned);
-    let source = options.fabric_listen().map(|listen| listen.ip().to_string());
-    let ports = options.fabric_ports();
+    let options = config.options.clone();
     let (parts, foreground) = (parts.to_owned(), config.foreground);
-    let broker = RemoteBroker::new(&config.socket, "weft-ether");
+    let socket = config.socket.clone();
     let serve = move || -> anyhow::Result<()> {
         let node = loop {
             match fabric.own() {
@@ -186,9 +180,7 @@ fn serve_fabric_device(
                 Own::Joining { .. } => std::thread::sleep(NUMBER_AGAIN),
             }
         };
-        let wanted = Ports::between_hosts(Wanted { provider, source, ports })?.wanted;
-        let broker: Arc<dyn Connector> = Arc::new(broker);
-        devices.join_fabric(&spec_of(node, &parts)?, &broker, &wanted)
+        devices.join_fabric(&spec_of(node, &parts)?, &socket, &options)
     };
     let serve = move || {
         if let Err(error) = serve() {

@@ -23,21 +23,6 @@ const AGAIN_SOON: Duration = Duration::from_millis(5);
 /// its peers without an answer for as long.
 const BESIDE_OTHERS: Duration = Duration::from_millis(2);
 
-/// Starts a thread that gets none of the process's signals. The C library keeps those for itself
-/// that it sends to all threads.
-pub(super) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
-    let mut all = std::mem::MaybeUninit::uninit();
-    let mut former = std::mem::MaybeUninit::uninit();
-    // SAFETY: the calls fill in the two sets, and the mask is put back before this function ends.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), former.as_mut_ptr());
-        let started = start();
-        libc::pthread_sigmask(libc::SIG_SETMASK, former.as_ptr(), std::ptr::null_mut());
-        started
-    }
-}
-
 /// The driving thread.
 pub(super) fn drive(carrier: &Carrier<Own>, alarm: &Arc<OwnedFd>) {
     // It stays open as long as the carrier.

@@ -36,6 +36,7 @@ use std::time::Duration;
 use rustix::event::EventfdFlags;
 use weft_fabric::{Blocking, Endpoint, EndpointAddress, Watchable};
 use weft_lane::{Carrier, EndpointLane, LaneNumber, Layout, Settings};
+use weft_sync::signals;
 
 use crate::deferral::Held;
 use crate::guard::{ForkLock, LocalLock};
@@ -43,7 +44,7 @@ use crate::{bells, log, process, sys};
 
 pub use address::Address;
 pub use asleep::{Asleep, falls_asleep};
-use driver::{drive, without_signals};
+use driver::drive;
 use opening::Own;
 
 /// How long [`leave`] waits. A peer that is awake has followed in a fraction of that; one that is
@@ -468,7 +469,7 @@ fn start(fd: RawFd) -> Result<Driver, String> {
     let rings = Arc::clone(&alarm);
     carrier.set_alarm(Box::new(move || bells::ring_one(&*rings)));
     let driving = (carrier.clone(), Arc::clone(&alarm));
-    let thread = without_signals(|| {
+    let thread = signals::without(|| {
         let builder = std::thread::Builder::new().name("weft".to_owned()).stack_size(256 << 10);
         builder.spawn(move || {
             // This thread closes descriptors of the library alone.

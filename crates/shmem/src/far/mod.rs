@@ -9,7 +9,6 @@
 //! - A PE that is gone without having ended its library ends this one: the launcher does, or this
 //!   library after [`GRACE`].
 
-mod daemon;
 pub mod opening;
 mod thread;
 
@@ -20,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use weft_fabric::{Addressable, Armed, Atomic, DownReason, Endpoint, Watchable};
+use weft_open::FarEndpoint;
 use weft_pgas::control;
 use weft_pgas::far::driver::{Quiet, Remains};
 use weft_pgas::far::entry::DATA_BYTES;
@@ -32,8 +32,6 @@ use weft_pgas::far::{
 use weft_pgas::fault::{Fault, raise};
 use weft_pgas::space;
 use weft_sync::{AdaptiveWait, OwnTime, Step, contention};
-use weft_transport_ofi::OfiEndpoint;
-use weft_transport_ofi::nic::PortNic;
 
 /// How long the launcher has to end the job when a PE is gone, before the library does.
 const GRACE: Duration = Duration::from_secs(3);
@@ -53,7 +51,7 @@ const ASKED_BYTES: usize = INLINE_BYTES;
 const NAP: Duration = Duration::from_millis(1);
 
 /// The endpoint of a PE.
-pub type Port = OfiEndpoint<PortNic>;
+pub type Port = FarEndpoint;
 
 /// The endpoint with what goes over it.
 struct Desk {

@@ -3,27 +3,21 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_broker::remote::RemoteBroker;
 use weft_fabric::{
-    Access, Audience, Blocking, ConnectError, Endpoint, EndpointAddress, EndpointLimits,
-    EndpointOptions, HostMemory, Issued, LocalRange, NodeId, OperationError, PATIENCE, Peer,
-    RemoteKey, Transport, Vpid,
+    Access, Audience, Blocking, ConnectError, Endpoint, EndpointAddress, HostMemory, Issued,
+    LocalRange, NodeId, OperationError, PATIENCE, Peer, RemoteKey, Vpid,
 };
-use weft_libfabric::Wanted;
 use weft_memory::{Memory, MemoryOptions};
-use weft_options::Options;
+use weft_open::{Driver, Opening, Source};
 use weft_pgas::far::{LANDING_BYTES, Regions};
-use weft_transport_ofi::{OfiRegion, OfiTransport, Parameters, Ports};
 
-use super::thread::without_signals;
-use super::{Port, daemon};
+use super::Port;
 use crate::card::NoCard;
 
 /// Memory of the endpoint.
-pub type PortRegion = OfiRegion;
+pub type PortRegion = <Port as Endpoint>::Region;
 
 /// The first word of a card.
 const FORM: &str = "weft-shmem-far-2";
@@ -90,25 +84,11 @@ pub fn open(
     statics: Option<&Memory>,
 ) -> Result<Opened, String> {
     let text = |error: &dyn fmt::Display| error.to_string();
-    let pairs: Vec<(String, String)> = std::env::vars().collect();
-    let (options, problems) = Options::from_environment(pairs.iter().map(|(n, v)| (n, v)));
-    if let Some(problem) = problems.first() {
-        return Err(problem.to_string());
-    }
-    let socket = daemon::socket(&options)?;
-    let source = daemon::address(&socket)?.to_string();
-    let provider = options.fabric_provider().map(str::to_owned);
-    let wanted = Wanted { provider, source: Some(source), ports: options.fabric_ports() };
-    let broker = Arc::new(RemoteBroker::new(&socket, "OpenSHMEM"));
-    let limits = EndpointLimits { peers: Some(peers), ..EndpointLimits::default() };
-    // Threads of the transport and of the provider.
-    let mut endpoint = without_signals(|| {
-        let ports = Ports::for_polling(wanted).map_err(|error| text(&error))?;
-        // The library has a thread that polls.
-        let transport = OfiTransport::new(ports, broker, Parameters::default()).driven_by_owner();
-        let options = EndpointOptions { limits, ..EndpointOptions::default() };
-        transport.open(&options).map_err(|error| text(&error))
-    })?;
+    let opening = Opening::named("OpenSHMEM").map_err(|error| text(&error))?;
+    let opening = opening.source(Source::Joined).peers(peers);
+    // The library has a thread that polls.
+    let opening = opening.driven_by(Driver::Polling).without_signals();
+    let mut endpoint = opening.open_far().map_err(|error| text(&error))?;
     let mut offer = |memory: &Memory, bytes: usize| {
         let region = endpoint.register_memory(memory).map_err(|error| text(&error))?;
         let range = LocalRange::new(&region, 0, bytes as u64);

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use weft_fabric::{Armed, Endpoint};
+use weft_sync::signals;
 
 use super::{Station, sleep_on};
 
@@ -14,24 +15,10 @@ const SLICE: Duration = Duration::from_millis(500);
 /// A silence has so many looks at least, so that each counts whole.
 const LOOKS_IN_SILENCE: u32 = 8;
 
-/// Starts what makes threads, with all signals blocked: those of the program are for its threads.
-pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
-    let mut all = std::mem::MaybeUninit::uninit();
-    let mut former = std::mem::MaybeUninit::uninit();
-    // SAFETY: the calls fill in the two sets, and the mask is put back before this function ends.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), former.as_mut_ptr());
-        let started = start();
-        libc::pthread_sigmask(libc::SIG_SETMASK, former.as_ptr(), std::ptr::null_mut());
-        started
-    }
-}
-
 /// Starts the thread.
 pub fn start(station: &'static Station) -> Result<(), String> {
     let thread = std::thread::Builder::new().name("weft-shmem".into()).stack_size(256 << 10);
-    let started = without_signals(|| thread.spawn(move || serve(station)));
+    let started = signals::without(|| thread.spawn(move || serve(station)));
     started.map(drop).map_err(|error| {
         format!("no thread can be made for other hosts: {error}; raise the limit (ulimit -u)")
     })

@@ -10,7 +10,6 @@ use weft_broker::{Limits, no_bells};
 use weft_fabric::{Endpoint, EndpointAddress, EndpointOptions, NodeId, Transport};
 use weft_options::{Options, ServicePolicy};
 use weft_sync::{AdaptiveWait, Step, contention};
-use weft_transport_ofi::{OfiTransport, Parameters, Ports};
 
 use super::initiator::Initiator;
 use super::report::Report;
@@ -87,13 +86,12 @@ pub fn measure(arguments: &PerfArguments, size: u64, options: &Options) -> anyho
         arguments.memory == MemoryKind::Fresh,
         "over libfabric there is fresh memory alone; leave --memory out"
     );
-    let wanted = transports::found(transports::wanted(arguments.provider.as_deref(), options))?;
     let directory =
         LocalBroker::new(NodeId::LOCAL, Limits::default(), ServicePolicy::default(), no_bells);
-    let placement =
-        format!("two threads, provider {}", wanted.provider.as_deref().unwrap_or_default());
-    let ports = Ports { wanted };
-    let transport = OfiTransport::new(ports, Arc::new(directory), Parameters::default());
+    let opening = transports::opening(arguments.provider.as_deref(), options);
+    let opening = opening.by(Arc::new(directory));
+    let placement = format!("two threads, provider {}", opening.check_far()?);
+    let transport = opening.far()?;
     check_size(&transport, arguments.test, size)?;
     let mut endpoint = transport.open(&EndpointOptions::default())?;
     let address = endpoint.address();

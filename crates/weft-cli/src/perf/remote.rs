@@ -8,21 +8,16 @@
 //! - A server measures with [`CALLS_MAX`] callers at a time, and says so to the next.
 //! - Each call and each measurement that nobody continues ends.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use weft_broker::remote::RemoteBroker;
 use weft_fabric::{
     Blocking, Endpoint, EndpointAddress, EndpointOptions, Event, Group, MessageHeader, NodeId,
     PATIENCE, SendError, Transport, Vpid,
 };
-use weft_layers::{LayeredEndpoint, LayeredTransport};
-use weft_libfabric::{Error, Library, Wanted};
-use weft_transport_ofi::{OfiTransport, Parameters, Ports};
-use weft_transport_shm::ShmTransport;
+use weft_open::{AnyEndpoint, AnyTransport, Opening};
 
 use super::initiator::Initiator;
 use super::report::Report;
@@ -30,8 +25,7 @@ use super::{check_size, gather, lane, libfabric, message, region_bytes};
 use crate::arguments::{MemoryKind, PerfArguments, PerfTest, TransportName};
 use crate::configuration::Configuration;
 use crate::output::show_line;
-use crate::transports::PortsOfNode;
-use crate::{daemon, transports};
+use crate::transports;
 
 /// The group of the servers.
 const GROUP: u8 = 62;
@@ -108,51 +102,23 @@ impl Call {
     }
 }
 
-/// The daemon of this node, which is started if it is not there.
-fn daemon(configuration: &Configuration) -> anyhow::Result<(PathBuf, Arc<RemoteBroker>)> {
-    let socket = configuration.control_socket(None)?;
-    if !weftd::client::answers(&socket.path) {
-        daemon::start(&socket, &configuration.options, &[], false)?;
+/// How endpoints are opened.
+fn opening(arguments: &PerfArguments, configuration: &Configuration) -> anyhow::Result<Opening> {
+    transports::starting(arguments.provider.as_deref(), &configuration.options)
+}
+
+/// The transport of endpoints that reach this node and others. Another node that is to be reached
+/// needs libfabric, and where there is none nobody answers.
+fn over_both(arguments: &PerfArguments, opening: &Opening) -> anyhow::Result<AnyTransport> {
+    let transport = opening.any()?;
+    let is_own = |to| {
+        let status = opening.daemon().and_then(|daemon| daemon.status());
+        to == status.ok().and_then(|status| status.number()).unwrap_or(NodeId::LOCAL.0)
+    };
+    if arguments.to.is_some_and(|to| !is_own(to)) {
+        opening.check_far()?;
     }
-    let broker = RemoteBroker::new(&socket.path, "weft perf");
-    Ok((socket.path, Arc::new(broker)))
-}
-
-fn over_shm(configuration: &Configuration) -> anyhow::Result<ShmTransport> {
-    let (_, broker) = daemon(configuration)?;
-    Ok(ShmTransport::new(broker, transports::shm_parameters(&configuration.options)))
-}
-
-fn over_ofi(
-    arguments: &PerfArguments,
-    configuration: &Configuration,
-) -> anyhow::Result<OfiTransport<Ports>> {
-    let (socket, broker) = daemon(configuration)?;
-    let wanted = transports::wanted(arguments.provider.as_deref(), &configuration.options);
-    let source = transports::data_address(&socket);
-    let wanted = transports::found(Wanted { source, ..wanted })?;
-    Ok(OfiTransport::new(Ports { wanted }, broker, Parameters::default()))
-}
-
-fn over_both(
-    arguments: &PerfArguments,
-    configuration: &Configuration,
-) -> anyhow::Result<LayeredTransport<PortsOfNode>> {
-    let (socket, broker) = daemon(configuration)?;
-    let options = &configuration.options;
-    let wanted = transports::wanted(arguments.provider.as_deref(), options);
-    if arguments.to.is_some_and(|to| to != transports::own_number(&socket)) {
-        // It is needed, and where there is none nobody answers.
-        let wanted = transports::found(wanted.clone())?;
-        if Library::load()?.offers(&wanted)?.is_empty() {
-            return Err(Error::NoOffer(format!(
-                "provider {}",
-                wanted.provider.unwrap_or_default()
-            ))
-            .into());
-        }
-    }
-    Ok(transports::layered(&socket, broker, transports::shm_parameters(options), wanted))
+    Ok(transport)
 }
 
 /// Measures `arguments.test` to the server of a node.
@@ -166,32 +132,28 @@ pub fn measure(
         arguments.memory == MemoryKind::Fresh,
         "between nodes there is fresh memory alone; leave --memory out"
     );
+    let opening = opening(arguments, configuration)?;
     let measured = match arguments.transport() {
-        TransportName::Shm => {
-            measure_over(over_shm(configuration)?, arguments, size, node, |_| None)
-        }
-        TransportName::Ofi => {
-            measure_over(over_ofi(arguments, configuration)?, arguments, size, node, |_| None)
-        }
+        TransportName::Shm => measure_over(opening.near()?, arguments, size, node, |_| None),
+        TransportName::Ofi => measure_over(opening.far()?, arguments, size, node, |_| None),
         TransportName::Auto => {
-            let both = over_both(arguments, configuration)?;
-            measure_over(both, arguments, size, node, LayeredEndpoint::refusal_of_port)
+            let both = over_both(arguments, &opening)?;
+            measure_over(both, arguments, size, node, AnyEndpoint::refusal_of_port)
         }
         TransportName::Sim => bail!("the simulator has no other nodes; leave --to out"),
     };
     // The state of the path says more than the lack of an answer.
-    measured.map_err(|error| match why_not_up(configuration, node) {
+    measured.map_err(|error| match why_not_up(&opening, node) {
         Some(reason) => error.context(reason),
         None => error,
     })
 }
 
 /// Why a node is not up, as the daemon knows it.
-fn why_not_up(configuration: &Configuration, node: NodeId) -> Option<String> {
-    let status = weftd::client::status(&configuration.control_socket(None).ok()?.path).ok()?;
-    let nodes = status.fabric?.nodes.into_iter();
-    let mut nodes = nodes.filter(|known| known.number == Some(node.0) && !known.reason.is_empty());
-    nodes.next().map(|known| format!("node {node} is {}: {}", known.state, known.reason))
+fn why_not_up(opening: &Opening, node: NodeId) -> Option<String> {
+    let status = opening.daemon().ok()?.status().ok()?;
+    let (state, reason) = status.why_not_up(node.0)?;
+    Some(format!("node {node} is {state}: {reason}"))
 }
 
 fn measure_over<T: Transport>(
@@ -282,12 +244,13 @@ fn call<T: Transport>(
 /// Is the other end for callers on any node, until the program is ended.
 pub fn serve(arguments: &PerfArguments, configuration: &Configuration) -> anyhow::Result<()> {
     ensure!(arguments.to.is_none(), "--to is for the end that measures; leave it out");
-    let over = arguments.transport();
+    let (over, opening) = (arguments.transport(), opening(arguments, configuration)?);
     match over {
-        TransportName::Shm => serve_over(over_shm(configuration)?, over, |_| None),
-        TransportName::Ofi => serve_over(over_ofi(arguments, configuration)?, over, |_| None),
+        TransportName::Shm => serve_over(opening.near()?, over, |_| None),
+        TransportName::Ofi => serve_over(opening.far()?, over, |_| None),
         TransportName::Auto => {
-            serve_over(over_both(arguments, configuration)?, over, LayeredEndpoint::refusal_of_port)
+            let both = over_both(arguments, &opening)?;
+            serve_over(both, over, AnyEndpoint::refusal_of_port)
         }
         TransportName::Sim => bail!("the simulator has no other nodes"),
     }

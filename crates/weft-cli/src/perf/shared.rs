@@ -5,22 +5,18 @@
 
 use std::os::unix::process::parent_id;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::CpuSet;
-use weft_broker::remote::RemoteBroker;
 use weft_fabric::{
     Endpoint, EndpointAddress, EndpointOptions, HostMemory, NodeId, Transport, Vpid,
 };
-use weft_layers::LayeredTransport;
 use weft_memory::{CopyMode, Memory};
 use weft_options::Options;
 use weft_options::runtime_path::ControlSocket;
 use weft_sync::{AdaptiveWait, Step, contention};
-use weft_transport_shm::ShmTransport;
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 
 use super::initiator::Initiator;
@@ -31,8 +27,7 @@ use super::{
 };
 use crate::arguments::{LaneKind, PerfArguments, PerfTest, TransportName};
 use crate::configuration::{Configuration, hand_on};
-use crate::transports::PortsOfNode;
-use crate::{daemon, transports};
+use crate::transports;
 
 /// Real time of a run.
 const RUN_NS: u64 = 200_000_000;
@@ -60,16 +55,11 @@ pub fn measure(
     if (arguments.test, arguments.lane_kind()) == (PerfTest::Lane, LaneKind::Memory) {
         return measure_lane_in_memory(arguments, size, &socket, &configuration.options);
     }
-    if !weftd::client::answers(&socket.path) {
-        daemon::start(&socket, &configuration.options, &[], false)?;
-    }
     let options = &configuration.options;
+    let opening = transports::starting(arguments.provider.as_deref(), options)?;
     match arguments.transport() {
-        TransportName::Auto => {
-            let both = over_both(&socket, options, arguments);
-            measure_over(both, arguments, size, &socket, options)
-        }
-        _ => measure_over(over_shm(&socket, options), arguments, size, &socket, options),
+        TransportName::Auto => measure_over(opening.any()?, arguments, size, &socket, options),
+        _ => measure_over(opening.near()?, arguments, size, &socket, options),
     }
 }
 
@@ -144,13 +134,11 @@ pub fn respond(
         return answer(lane::Responder::new(door, size));
     }
     let address = parse(address)?;
-    let socket = configuration.control_socket(None)?;
-    let options = &configuration.options;
+    // The initiator has found the daemon.
+    let opening = transports::opening(arguments.provider.as_deref(), &configuration.options);
     match arguments.transport() {
-        TransportName::Auto => {
-            respond_over(over_both(&socket, options, arguments), arguments, size, address)
-        }
-        _ => respond_over(over_shm(&socket, options), arguments, size, address),
+        TransportName::Auto => respond_over(opening.any()?, arguments, size, address),
+        _ => respond_over(opening.near()?, arguments, size, address),
     }
 }
 
@@ -194,24 +182,6 @@ fn answer(mut responder: impl FarEnd) -> anyhow::Result<()> {
 /// Both ends poll: they never sleep.
 fn polling() -> AdaptiveWait {
     AdaptiveWait::new(TURNS_BEFORE_YIELD, 0)
-}
-
-fn broker(socket: &ControlSocket) -> Arc<RemoteBroker> {
-    Arc::new(RemoteBroker::new(&socket.path, "weft perf"))
-}
-
-fn over_shm(socket: &ControlSocket, options: &Options) -> ShmTransport {
-    ShmTransport::new(broker(socket), transports::shm_parameters(options))
-}
-
-fn over_both(
-    socket: &ControlSocket,
-    options: &Options,
-    arguments: &PerfArguments,
-) -> LayeredTransport<PortsOfNode> {
-    let wanted = transports::wanted(arguments.provider.as_deref(), options);
-    let parameters = transports::shm_parameters(options);
-    transports::layered(&socket.path, broker(socket), parameters, wanted)
 }
 
 fn parse(address: &str) -> anyhow::Result<EndpointAddress> {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,12 +19,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use weft_broker::{Connector, Site};
 use weft_ether::{Limits, MacAddress, Reach, Seat, Segment, pace};
 use weft_fabric::NodeId;
-use weft_libfabric::Wanted;
 use weft_netdev::interface::Interface;
 use weft_netdev::namespace::Namespace;
 use weft_netdev::rate::RateLimit;
 use weft_netdev::steering::Steering;
 use weft_netdev::tap::Tap;
+use weft_options::Options;
 use weft_socket::tuple::Tuple;
 
 use self::device::Device;
@@ -260,19 +260,20 @@ impl Devices {
         Ok(devices)
     }
 
-    /// Serves the device of this host in a fabric of hosts. Its ports meet those of other hosts.
+    /// Serves the device of this host in a fabric of hosts, with endpoints of the daemon with this
+    /// socket. Its ports meet those of other hosts.
     ///
     /// # Errors
     /// As for [`Devices::start`].
     pub fn join_fabric(
         &self,
         spec: &DeviceSpec,
-        broker: &Arc<dyn Connector>,
-        wanted: &Wanted,
+        socket: &Path,
+        options: &Options,
     ) -> anyhow::Result<()> {
         let segment = ports::fabric_segment(self.how.queues);
-        let open =
-            |_: &DeviceSpec, seat| ports::open_on_fabric(broker, wanted.clone(), segment, seat);
+        let transport = ports::between_hosts(socket, options)?;
+        let open = |_: &DeviceSpec, seat| ports::open_on_fabric(&transport, segment, seat);
         self.serve(std::slice::from_ref(spec), segment, open)
     }
 

@@ -7,10 +7,11 @@ use anyhow::{Context, ensure};
 use weft_broker::{Connector, remote::RemoteBroker};
 use weft_ether::{Seat, Segment};
 use weft_fabric::{Endpoint, EndpointOptions, Partition, PartitionId, Transport, Vpid};
-use weft_libfabric::Wanted;
-use weft_transport_ofi::nic::PortNic;
-use weft_transport_ofi::{OfiEndpoint, OfiTransport, Ports};
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+use weft_open::{FarEndpoint, FarTransport, NearEndpoint, Opening, OpeningError, Source};
+use weft_options::Options;
+
+/// The name under which a daemon lists the endpoints.
+const NAME: &str = "weft-ether";
 
 /// Slots of the ring from one peer.
 const MAILBOX_SLOTS: u32 = 256;
@@ -19,7 +20,7 @@ const MAILBOX_SLOTS: u32 = 256;
 /// or `own`.
 pub fn meeting(segment: Option<&Path>, own: &Arc<dyn Connector>) -> Arc<dyn Connector> {
     match segment {
-        Some(socket) => Arc::new(RemoteBroker::new(socket, "weft-ether")),
+        Some(socket) => Arc::new(RemoteBroker::new(socket, NAME)),
         None => Arc::clone(own),
     }
 }
@@ -42,19 +43,27 @@ pub const fn fabric_segment(queues: u8) -> Segment {
     Segment::Fabric { vpid: FABRIC_VPID, queues }
 }
 
-/// The endpoint of the port at `seat` in a fabric of hosts, over a port of libfabric.
+/// The transport of ports in a fabric of hosts, at the daemon with this socket. Loads libfabric.
+///
+/// # Errors
+/// There is no libfabric, or no provider.
+pub fn between_hosts(socket: &Path, options: &Options) -> Result<FarTransport, OpeningError> {
+    let opening = Opening::with(NAME, options).at(socket);
+    let listen = options.fabric_listen();
+    let source = listen.map_or(Source::Found, |listen| Source::Address(listen.ip()));
+    opening.source(source).far()
+}
+
+/// The endpoint of the port at `seat` in a fabric of hosts.
 ///
 /// # Errors
 /// Names the port.
 pub fn open_on_fabric(
-    broker: &Arc<dyn Connector>,
-    wanted: Wanted,
+    transport: &FarTransport,
     segment: Segment,
     seat: Seat,
-) -> anyhow::Result<OfiEndpoint<PortNic>> {
-    let parameters = weft_transport_ofi::Parameters::default();
-    let transport = OfiTransport::new(Ports { wanted }, Arc::clone(broker), parameters);
-    let endpoint = open_at(&transport, segment, seat, fabric_partition())?;
+) -> anyhow::Result<FarEndpoint> {
+    let endpoint = open_at(transport, segment, seat, fabric_partition())?;
     let node = endpoint.address().node;
     ensure!(
         node == seat.node,
@@ -73,10 +82,9 @@ pub fn open(
     broker: &Arc<dyn Connector>,
     segment: Segment,
     seat: Seat,
-) -> anyhow::Result<ShmEndpoint> {
-    let parameters = Parameters { ring_slots: MAILBOX_SLOTS, ..Parameters::default() };
-    let transport = ShmTransport::new(Arc::clone(broker), parameters);
-    open_at(&transport, segment, seat, Partition::OfUser)
+) -> anyhow::Result<NearEndpoint> {
+    let opening = Opening::with(NAME, &Options::default()).by(Arc::clone(broker));
+    open_at(&opening.ring_slots(MAILBOX_SLOTS).near()?, segment, seat, Partition::OfUser)
 }
 
 fn open_at<T: Transport>(

@@ -8,9 +8,7 @@ use std::time::Duration;
 use weft_ether::{Delivery, Limits, Port, Reach, STALLS_AFTER, Segment, Space};
 use weft_fabric::{Armed, Endpoint, HostMemory, NodeId, Watchable};
 use weft_netdev::tap::{Read, Tap, Write};
-use weft_transport_ofi::OfiEndpoint;
-use weft_transport_ofi::nic::PortNic;
-use weft_transport_shm::ShmEndpoint;
+use weft_open::{FarEndpoint, NearEndpoint};
 
 use super::device::Device;
 use super::event_loop::now;
@@ -38,7 +36,7 @@ pub trait HostEndpoint: HostMemory + Watchable {
     ) -> io::Result<usize>;
 }
 
-impl HostEndpoint for ShmEndpoint {
+impl HostEndpoint for NearEndpoint {
     fn pour(
         packet: &Delivery<'_, Self::Window>,
         device: BorrowedFd<'_>,
@@ -49,7 +47,7 @@ impl HostEndpoint for ShmEndpoint {
 }
 
 /// Its windows are no memory, so that each packet is in private memory already.
-impl HostEndpoint for OfiEndpoint<PortNic> {
+impl HostEndpoint for FarEndpoint {
     fn pour(
         packet: &Delivery<'_, Self::Window>,
         device: BorrowedFd<'_>,

@@ -1,0 +1,53 @@
+//! Why an endpoint was not opened, and what to do.
+
+use std::path::PathBuf;
+
+use weft_fabric::OpenError;
+use weft_options::runtime_path::InvalidNodeName;
+
+/// Why an endpoint was not opened. The texts say what to do next.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpeningError {
+    /// A variable of the environment has a value that is not valid.
+    #[error("{0}")]
+    Option(String),
+    /// The node has a name that no node can have.
+    #[error(transparent)]
+    Node(#[from] InvalidNodeName),
+    /// `daemon.trust_uid` is set, and the socket is not named.
+    #[error(
+        "daemon.trust_uid is for a socket that is named; name it with --daemon-socket or \
+         WEFT_DAEMON_SOCKET, or leave daemon.trust_uid out"
+    )]
+    TrustWithoutSocket,
+    /// No daemon answers.
+    #[error("no daemon answers at {}: {reason}; start `weft daemon` on this host", .socket.display())]
+    NoDaemon {
+        /// Its socket.
+        socket: PathBuf,
+        /// The attempted step and its error.
+        reason: String,
+    },
+    /// A daemon was started, and none answers.
+    #[error("no node daemon could be started: {reason}")]
+    NotStarted {
+        /// The words of the command that was to start it, which say what to do.
+        reason: String,
+    },
+    /// The daemon serves its host alone.
+    #[error(
+        "the daemon at {} has joined no fabric; start it with --fabric-key and --fabric-listen",
+        .socket.display()
+    )]
+    NoFabric {
+        /// Its socket.
+        socket: PathBuf,
+    },
+    /// There is no way to other hosts: libfabric or its provider is missing.
+    #[error(transparent)]
+    Libfabric(#[from] weft_libfabric::Error),
+    /// The transport did not open the endpoint.
+    #[error(transparent)]
+    Endpoint(#[from] OpenError),
+}
