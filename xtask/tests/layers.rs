@@ -75,6 +75,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-ffi",
             "weft-preload",
             "weft-shmem",
+            "weft-fi",
             "weftd",
             "weft-scenario",
             "weft-swarm",
@@ -125,6 +126,7 @@ const UNSAFE: &[&str] = &[
     "weft-preload",
     "weft-pgas",
     "weft-shmem",
+    "weft-fi",
 ];
 
 /// Crates that may import libc. The tests of other crates may too, for example to fork.

@@ -170,16 +170,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         let number = spot.and_then(|spot| core.unexpected[side].get_mut(spot).copied());
         let card = number.and_then(|number| core.arrivals.get(number)).map(|it| it.card);
         let (Some(spot), Some(number), Some(card)) = (spot, number, card) else {
-            let failure = Some(Failure::NoMessage);
-            let outcome = Outcome::of(Some(token), Kind::Peek, PeerId(0));
-            let (peer, tag) = (None, wanted.tag);
-            core.done.push_back(Outcome {
-                peer,
-                tag,
-                is_tagged: wanted.is_tagged,
-                failure,
-                ..outcome
-            });
+            self.report_nothing(wanted, token);
             return None;
         };
         if claim {
@@ -201,15 +192,26 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         core.take_arrival(found.0, memory, taken);
     }
 
-    /// Drops a message that was claimed, or that matches. It is reported as received, without its
-    /// bytes.
+    /// Drops a message that was claimed. It is reported as found, without its bytes.
     pub fn discard(&mut self, found: Found, token: S::Token) {
-        let core = &mut self.core;
-        let Some(card) = core.arrivals.get(found.0).map(|arrival| arrival.card) else { return };
-        core.discard_arrival(found.0);
+        let Some(card) = self.core.arrivals.get(found.0).map(|arrival| arrival.card) else { return };
+        self.forget(found);
         let outcome = Outcome::of(Some(token), Kind::Peek, card.from);
         let Card { is_tagged, tag, data, .. } = card;
-        core.done.push_back(Outcome { is_tagged, tag, data, ..outcome });
+        self.core.done.push_back(Outcome { is_tagged, tag, data, ..outcome });
+    }
+
+    /// Drops a message that was claimed. Nothing is reported.
+    pub fn forget(&mut self, found: Found) {
+        self.core.discard_arrival(found.0);
+    }
+
+    /// Reports that no such message has arrived.
+    pub fn report_nothing(&mut self, wanted: &Wanted, token: S::Token) {
+        let outcome = Outcome::of(Some(token), Kind::Peek, PeerId(0));
+        let (is_tagged, tag) = (wanted.is_tagged, wanted.tag);
+        let (peer, failure) = (None, Some(Failure::NoMessage));
+        self.core.done.push_back(Outcome { peer, tag, is_tagged, failure, ..outcome });
     }
 
     /// Cancels the first receive whose token is the one. It is reported as cancelled. False if no
