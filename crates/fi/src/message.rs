@@ -99,6 +99,8 @@ fn receive(
 fn found(it: &mut Ep, wanted: &Wanted, memory: Pieces, flags: u64, token: Token) {
     let is = |bit: u64| flags & bit != 0;
     if is(flag::PEEK) {
+        // The answer makes an entry, and a program that reads it makes no further progress by that.
+        it.rdm.poll();
         let claims = is(flag::CLAIM) || is(flag::DISCARD);
         if let Some(found) = it.rdm.peek(wanted, claims, token) {
             if is(flag::DISCARD) {
