@@ -82,7 +82,7 @@ fn build(run: &mut Run) -> Outcome {
         return Outcome::Skipped("there is no crates/preload".into());
     }
     let mut command =
-        cargo(&["build", "--quiet", "-p", "weft-cli", "-p", "weft-preload", "-p", "weft-shmem"]);
+        cargo(&["build", "--quiet", "-p", "weft-cli", "-p", "weft-preload", "-p", "weft-shmem", "-p", "weft-fi"]);
     command.args(["--profile", profile(run.long)]);
     checked(command, "see the errors above")
 }

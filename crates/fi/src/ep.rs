@@ -61,10 +61,11 @@ fn datagrams() -> Result<Datagrams, String> {
     Rdm::new(endpoint, host, Options::default(), number(birth)).map_err(|error| words(&error))
 }
 
-/// The command that starts a daemon: the one beside this library, else the one on the PATH.
+/// The command that starts a daemon: the one that was built or installed with this library, else
+/// the one on the PATH.
 fn weft_command() -> PathBuf {
     let beside = |directory: PathBuf| {
-        let places = [directory.join("weft"), directory.join("../bin/weft")];
+        let places = [directory.join("weft"), directory.join("../../bin/weft")];
         places.into_iter().find(|path| path.is_file())
     };
     host::own_directory().and_then(beside).unwrap_or_else(|| PathBuf::from("weft"))

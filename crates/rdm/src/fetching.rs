@@ -182,7 +182,8 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         let Some(get) = self.landing.get_mut(slot).and_then(Option::take) else { return };
         let Some(fetch) = self.fetches.get(get.fetch) else { return };
         if !is_good {
-            self.fail_fetch(get.fetch, Failure::Fault);
+            // The key of its chunks is in force as long as the peer lives.
+            self.fail_fetch(get.fetch, Failure::PeerDown);
             return;
         }
         let Some(region) = &self.landing_region else { return };

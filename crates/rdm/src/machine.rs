@@ -275,7 +275,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
                 Err(OperationError::WouldBlock) => return,
                 Err(_) => {
                     core.gets.pop_front();
-                    core.fail_fetch(get.fetch, Failure::Fault);
+                    core.fail_fetch(get.fetch, Failure::PeerDown);
                 }
             }
         }

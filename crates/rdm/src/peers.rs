@@ -162,8 +162,4 @@ impl<S: Surface, W> Peers<S, W> {
     pub(crate) fn at(&mut self, id: PeerId) -> &mut Peer<S, W> {
         &mut self.all[id.index()]
     }
-
-    pub(crate) fn ids(&self) -> impl Iterator<Item = PeerId> + use<S, W> {
-        (0..u32::try_from(self.all.len()).unwrap_or(u32::MAX)).map(PeerId)
-    }
 }

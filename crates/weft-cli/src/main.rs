@@ -3,7 +3,7 @@
 //! `weft run` puts unmodified programs on the fabric, `weft oshrun` runs jobs of several processes.
 //! `weft daemon`, `down` and `status` manage the node daemon, `weft fabric` shows other hosts and
 //! `weft lab` makes a cluster on one machine. `weft info` and `weft config` tell what is in force,
-//! `weft perf` measures, `weft sim` simulates networks and `weft demo` shows. Everything that
+//! `weft fi` leads libfabric to weft, `weft perf` measures, `weft sim` simulates networks and `weft demo` shows. Everything that
 //! scripts may rely on is in [`arguments`].
 //!
 //! May depend on every lower layer. Always true: standard output carries what was asked
@@ -17,6 +17,7 @@ mod configuration;
 mod daemon;
 mod demo;
 mod fabric;
+mod fi;
 mod information;
 mod lab;
 mod manual;
@@ -82,6 +83,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         #[cfg(feature = "simulator")]
         Command::Sim(command) => sim::sim(command),
         Command::Demo(arguments) => demo::demo(arguments),
+        Command::Fi(command) => fi::fi(command),
         Command::Config(command) => config::config(command, invocation.flags.clone()),
         Command::Install { prefix } => shmem::install(prefix),
         Command::Man { directory } => {
