@@ -35,6 +35,8 @@ pub fn weft() -> &'static Path {
                 "weft-preload",
                 "-p",
                 "weft-shmem",
+                "-p",
+                "weft-fi",
             ])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env("CARGO_TARGET_DIR", target)

@@ -106,8 +106,9 @@ static void locks(void)
         CHECK(old > seen);
         seen = old;
     }
-    /* A lock made of compare and swap. */
-    for (int i = 0; i < 10; i++) {
+    /* A lock made of compare and swap, with which Open MPI 4.1.4 crashes over all its transports. */
+    int swaps = getenv("WITHOUT_COMPARE_AND_SWAP") ? 0 : 10;
+    for (int i = 0; i < swaps; i++) {
         long free = 0, mine = rank + 1, found, count;
         do {
             MPI_Compare_and_swap(&mine, &free, &found, MPI_LONG, 0, 2, window);
@@ -148,7 +149,7 @@ static void locks(void)
         memcpy(&mask, &base[12], sizeof mask);
         CHECK(base[0] == (long)ROUNDS * size);
         CHECK(base[1] == (long)ROUNDS * size);
-        CHECK(base[3] == 10L * size);
+        CHECK(base[3] == (long)swaps * size);
         CHECK(sum == 0.5 * size);
         CHECK(mask == (1 << size) - 1);
         CHECK(base[13] == 10);
