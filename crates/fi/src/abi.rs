@@ -30,7 +30,6 @@ pub mod flag {
     pub const MULTI_RECV: u64 = 1 << 16;
     pub const REMOTE_CQ_DATA: u64 = 1 << 17;
     pub const PEEK: u64 = 1 << 19;
-    pub const FENCE: u64 = 1 << 22;
     pub const COMPLETION: u64 = 1 << 24;
     pub const INJECT: u64 = 1 << 25;
     pub const INJECT_COMPLETE: u64 = 1 << 26;
@@ -39,6 +38,7 @@ pub mod flag {
     pub const MATCH_COMPLETE: u64 = 1 << 31;
     pub const LOCAL_COMM: u64 = 1 << 51;
     pub const REMOTE_COMM: u64 = 1 << 52;
+    pub const RMA_EVENT: u64 = 1 << 56;
     pub const SOURCE: u64 = 1 << 57;
     pub const DIRECTED_RECV: u64 = 1 << 59;
     /// For receives: the message was claimed by a peek before.
@@ -72,7 +72,6 @@ pub const THREAD_SAFE: c_int = 1;
 pub const PROGRESS_AUTO: c_int = 1;
 pub const PROGRESS_MANUAL: c_int = 2;
 pub const RESOURCES_ENABLED: c_int = 2;
-pub const CQ_FORMATS: c_int = 4;
 pub const WAIT_NONE: c_int = 0;
 pub const WAIT_UNSPEC: c_int = 1;
 pub const WAIT_FD: c_int = 3;
@@ -98,8 +97,6 @@ pub mod class {
 pub mod errno {
     use std::ffi::c_int;
 
-    pub const ENOENT: c_int = 2;
-    pub const EIO: c_int = 5;
     pub const EAGAIN: c_int = 11;
     pub const ENOMEM: c_int = 12;
     pub const EACCES: c_int = 13;
@@ -117,7 +114,6 @@ pub mod errno {
     pub const ECANCELED: c_int = 125;
     pub const ENOKEY: c_int = 266;
     pub const ETOOSMALL: c_int = 257;
-    pub const EOPBADSTATE: c_int = 258;
     pub const EAVAIL: c_int = 259;
     pub const EBADFLAGS: c_int = 260;
     pub const ENOCQ: c_int = 263;

@@ -9,7 +9,7 @@ use crate::abi::{Ioc, MsgAtomic, errno, flag};
 use crate::domain::numbered;
 use crate::ep::{Call, EpObject};
 use crate::memory::Pieces;
-use crate::pointers::{In, Object, Out, Table, table};
+use crate::pointers::{In, Object, Out, table};
 use crate::state::Token;
 
 table!(ATOMIC: 13 = write, writev, writemsg, inject, readwrite, readwritev, readwritemsg,

@@ -56,8 +56,12 @@ extern "C" fn close(cntr: Object<CntrObject>) -> c_int {
 
 /// Makes progress on the endpoints of a counter. Gives the core to others if nothing came.
 fn progress(state: &mut State, number: usize) {
-    for index in 0..state.counter(number).endpoints.len() {
-        let endpoint = state.counter(number).endpoints[index];
+    let endpoints = if state.counter(number).is_of_memory {
+        (0..state.endpoints.len()).filter(|it| state.endpoints[*it].is_some()).collect()
+    } else {
+        state.counter(number).endpoints.clone()
+    };
+    for endpoint in endpoints {
         if !state.progress(endpoint) {
             state.idle(endpoint);
         }

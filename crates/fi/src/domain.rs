@@ -7,6 +7,7 @@ use weft_rdm::Registration;
 use weft_rdm::atomics::{Datatype, Operator};
 
 use crate::abi::{AtomicAttr, Fid, MrAttr, class, errno, flag};
+use crate::cntr::CntrObject;
 use crate::memory::Pieces;
 use crate::pointers::{In, Object, Out, Table, table};
 use crate::state::{Domain, Mr, rights};
@@ -32,7 +33,7 @@ table!(DOMAIN_FID: 6 = close, bind, unsupported, unsupported, unsupported, unsup
 table!(DOMAIN: 12 = av::open, cq::open, ep::open, unsupported, cntr::open, unsupported,
     unsupported, unsupported, query_atomic, unsupported, ep::open2, unsupported);
 table!(MR: 3 = reg, regv, regattr);
-table!(MR_FID: 6 = close_mr, bind, control_mr, unsupported, unsupported, unsupported);
+table!(MR_FID: 6 = close_mr, bind_mr, control_mr, unsupported, unsupported, unsupported);
 
 extern "C" fn close(domain: Object<DomainObject>) -> c_int {
     // Each object of the domain holds its state.
@@ -46,6 +47,36 @@ extern "C" fn close(domain: Object<DomainObject>) -> c_int {
 /// Event queues, to which nothing is reported: calls end when they return.
 extern "C" fn bind(_fid: Object<Fid>, other: Object<Fid>, _flags: u64) -> c_int {
     if other.class == class::EQ { 0 } else { -errno::ENOSYS }
+}
+
+/// Counts what peers do to the memory.
+extern "C" fn bind_mr(mr: Object<MrObject>, other: Object<Fid>, flags: u64) -> c_int {
+    if other.class == class::EP {
+        return 0;
+    }
+    if other.class != class::CNTR {
+        return -errno::ENOSYS;
+    }
+    let counter: Object<CntrObject> = other.cast();
+    if !Arc::ptr_eq(&counter.domain, &mr.domain) {
+        return -errno::EINVAL;
+    }
+    let mut state = mr.domain.lock();
+    let Some(it) = state.mrs.get_mut(&mr.key) else { return -errno::EINVAL };
+    let mut uses = 0;
+    for (place, bit) in [(&mut it.writes, flag::REMOTE_WRITE), (&mut it.reads, flag::REMOTE_READ)] {
+        if flags & bit != 0 && place.is_none() {
+            *place = Some(counter.number);
+            uses += 1;
+        }
+    }
+    let counter = state.counter(counter.number);
+    counter.uses += uses;
+    counter.is_of_memory = true;
+    for ep in state.endpoints.iter_mut().flatten() {
+        ep.rdm.report_remote(true);
+    }
+    0
 }
 
 extern "C" fn control_mr(_mr: Object<MrObject>, command: c_int, _value: usize) -> c_int {
@@ -146,7 +177,7 @@ fn register(
     for ep in state.endpoints.iter_mut().flatten() {
         ep.rdm.register(key, registration.clone());
     }
-    state.mrs.insert(key, Mr { registration, key });
+    state.mrs.insert(key, Mr { registration, key, writes: None, reads: None });
     drop(state);
     let fid = Fid { class: class::MR, context, ops: (&raw const MR_FID).cast() };
     let domain = Arc::clone(shared);
@@ -157,7 +188,11 @@ fn register(
 
 extern "C" fn close_mr(mr: Object<MrObject>) -> c_int {
     let mut state = mr.domain.lock();
-    state.mrs.remove(&mr.key);
+    let removed = state.mrs.remove(&mr.key);
+    let counters = removed.map(|mr| [mr.writes, mr.reads]).into_iter().flatten().flatten();
+    for counter in counters {
+        state.counter(counter).uses -= 1;
+    }
     for ep in state.endpoints.iter_mut().flatten() {
         ep.rdm.deregister(mr.key);
     }

@@ -96,6 +96,9 @@ pub extern "C" fn open(
     let mut all = domain.domain.lock();
     for mr in all.mrs.values() {
         state.rdm.register(mr.key, mr.registration.clone());
+        if mr.writes.is_some() || mr.reads.is_some() {
+            state.rdm.report_remote(true);
+        }
     }
     let number = insert(&mut all.endpoints, state);
     drop(all);

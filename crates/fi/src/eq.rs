@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::abi::{EqAttr, Fid, class, errno};
 use crate::fabric::FabricObject;
-use crate::pointers::{In, Object, Out, Table, Text, table};
+use crate::pointers::{In, Object, Out, Table, table};
 use crate::unsupported;
 
 #[repr(C)]
@@ -125,6 +125,5 @@ extern "C" fn strerror(
     _text: Out<u8>,
     _length: usize,
 ) -> *const std::ffi::c_char {
-    let _ = Text::NULL;
     c"no error".as_ptr()
 }

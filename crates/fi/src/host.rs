@@ -60,7 +60,7 @@ fn of_object(name: &CStr) -> Option<Duplicate> {
         // SAFETY: the handle is open.
         let address = unsafe { libc::dlsym(handle, symbol.as_ptr()) };
         // The symbol may be of an object that this one needs.
-        (!address.is_null() && object_of(address) == object_of_handle(name)).then_some(address)
+        (!address.is_null() && object_of(address).as_deref() == Some(name)).then_some(address)
     };
     let has = own(c"fi_getinfo").is_some();
     let duplicate = own(c"fi_dupinfo").filter(|_| has);
@@ -85,10 +85,6 @@ fn object_of(address: *mut c_void) -> Option<std::ffi::CString> {
     }
     // SAFETY: the loader's names end with a zero.
     Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_owned())
-}
-
-fn object_of_handle(name: &CStr) -> Option<std::ffi::CString> {
-    Some(name.to_owned())
 }
 
 /// A structure of the host's, with its attributes, all zero.

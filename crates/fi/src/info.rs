@@ -33,6 +33,7 @@ const RECEIVE_CAPS: u64 = flag::MSG
     | flag::REMOTE_READ
     | flag::REMOTE_WRITE
     | flag::MULTI_RECV
+    | flag::RMA_EVENT
     | flag::SOURCE
     | flag::DIRECTED_RECV;
 const DOMAIN_CAPS: u64 = flag::LOCAL_COMM | flag::REMOTE_COMM;
@@ -220,6 +221,9 @@ fn fill(info: &mut Info, wish: &Wish<'_>, version: u32) {
     info.caps = caps;
     info.mode = 0;
     info.address_format = abi::FORMAT_STR;
+    // An endpoint gets its address when it is opened, whatever service was named.
+    info.source = host::text(&name::any()).cast();
+    info.source_length = name::BYTES;
     if let Some(tx) = Out::from(info.tx).get() {
         tx.caps = caps & SEND_CAPS;
         tx.op_flags = wish.tx.map_or(0, |it| it.op_flags);

@@ -3,7 +3,7 @@
 //! libfabric loads it from the directory that `FI_PROVIDER_PATH` names, and MPI libraries and all
 //! else that speaks libfabric run over weft, unchanged. Endpoints are reliable datagrams (FI_EP_RDM);
 //! the protocol is `weft-rdm`, the way to peers `weft-open`. It may depend on both, on the fabric,
-//! `weft-sync` and the operating system.
+//! `weft-libfabric`, `weft-sync` and the operating system.
 //!
 //! Source: the manual pages fi_provider(7), fi_getinfo(3), fi_endpoint(3), fi_domain(3), fi_av(3),
 //! fi_cq(3), fi_cntr(3), fi_eq(3), fi_mr(3), fi_msg(3), fi_tagged(3), fi_rma(3) and fi_atomic(3);
@@ -66,6 +66,7 @@ static PROVIDER: Provider = Provider {
 pub extern "C" fn fi_prov_ini() -> *mut Provider {
     // While there is one libfabric alone.
     let _ = host::duplicate();
+    weft_libfabric::keep_apart();
     // libfabric keeps it as long as the process lives, and writes to the context alone.
     Box::into_raw(Box::new(Provider { ..PROVIDER }))
 }

@@ -5,7 +5,7 @@ use weft_rdm::{How, Label, Memory, Wanted};
 use crate::abi::{Msg, MsgTagged, errno, flag};
 use crate::ep::{Call, EpObject};
 use crate::memory::Pieces;
-use crate::pointers::{In, Object, Table, table};
+use crate::pointers::{In, Object, table};
 use crate::state::{Counted, Ep, State, Token};
 
 table!(MSG: 9 = recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata);

@@ -16,6 +16,11 @@ pub fn of(address: EndpointAddress, birth: u64) -> CString {
     CString::new(text).expect("it has no zero")
 }
 
+/// The name of an endpoint that is still to be opened: any on this host.
+pub fn any() -> CString {
+    of(EndpointAddress::new(NodeId(0), Vpid::ANY), 0)
+}
+
 /// The endpoint of a name; `None` for what is no name.
 pub fn parse(text: &[u8]) -> Option<(EndpointAddress, u64)> {
     let text = std::str::from_utf8(text.get(..BYTES - 1)?).ok()?;

@@ -62,8 +62,6 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T> In<T> {
-    pub const NULL: Self = Self(std::ptr::null());
-
     /// The structure.
     #[inline]
     pub fn get<'a>(self) -> Option<&'a T> {
@@ -81,17 +79,6 @@ impl<T> In<T> {
         unsafe { std::slice::from_raw_parts(self.0, count) }
     }
 
-    /// The address.
-    #[inline]
-    pub fn address(self) -> usize {
-        self.0.addr()
-    }
-
-    /// The pointer.
-    #[inline]
-    pub const fn pointer(self) -> *const T {
-        self.0
-    }
 }
 
 /// A string that the program passes, or null.
@@ -100,8 +87,6 @@ impl<T> In<T> {
 pub struct Text(*const c_char);
 
 impl Text {
-    pub const NULL: Self = Self(std::ptr::null());
-
     pub fn get<'a>(self) -> Option<&'a CStr> {
         // SAFETY: what a program passes ends with a zero, or is null.
         (!self.0.is_null()).then(|| unsafe { CStr::from_ptr(self.0) })
@@ -121,10 +106,6 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    pub const fn is_null(self) -> bool {
-        self.0.is_null()
-    }
-
     /// Writes to place `index`.
     #[inline]
     pub fn set_at(self, index: usize, value: T) {
@@ -184,17 +165,13 @@ unsafe impl Sync for Entry {}
 #[repr(C)]
 pub struct Table<const N: usize> {
     size: usize,
+    #[expect(dead_code, reason = "libfabric reads it")]
     entries: [Entry; N],
 }
 
 impl<const N: usize> Table<N> {
     pub const fn new(entries: [Entry; N]) -> Self {
         Self { size: (N + 1) * size_of::<usize>(), entries }
-    }
-
-    /// The number of functions.
-    pub const fn length(&self) -> usize {
-        self.entries.len()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::abi::{MsgRma, errno, flag};
 use crate::ep::{Call, EpObject};
 use crate::memory::Pieces;
 use crate::message::how;
-use crate::pointers::{In, Object, Table, table};
+use crate::pointers::{In, Object, table};
 use crate::state::Token;
 
 table!(RMA: 9 = read, readv, readmsg, write, writev, writemsg, inject, writedata, injectdata);

@@ -76,6 +76,8 @@ pub struct Counter {
     pub value: u64,
     pub errors: u64,
     pub endpoints: Vec<usize>,
+    /// It counts what peers do to registered memory, through any endpoint.
+    pub is_of_memory: bool,
     pub uses: usize,
 }
 
@@ -141,6 +143,10 @@ pub struct Ep {
 pub struct Mr {
     pub registration: Registration<Pieces>,
     pub key: u64,
+    /// What counts writes and atomics of peers.
+    pub writes: Option<usize>,
+    /// What counts reads of peers.
+    pub reads: Option<usize>,
 }
 
 #[derive(Default)]
@@ -281,7 +287,7 @@ impl State {
 
     /// Takes what ended on an endpoint to its queues and counters.
     pub fn settle(&mut self, number: usize) {
-        let Self { endpoints, cqs, counters, .. } = self;
+        let Self { endpoints, cqs, counters, mrs, .. } = self;
         let Some(ep) = endpoints[number].as_mut() else { return };
         while let Some(outcome) = ep.rdm.next_outcome() {
             let (counted, bound) = match outcome.kind {
@@ -306,6 +312,14 @@ impl State {
                 } else {
                     counter.value += 1;
                 }
+            }
+            let of_memory = match outcome.kind {
+                Kind::WrittenBy | Kind::ChangedBy => mrs.get(&outcome.key).and_then(|mr| mr.writes),
+                Kind::ReadBy => mrs.get(&outcome.key).and_then(|mr| mr.reads),
+                _ => None,
+            };
+            if let Some(counter) = of_memory.and_then(|counter| counters[counter].as_mut()) {
+                counter.value += 1;
             }
             let Some(cq) = bound.and_then(|bound| cqs[bound.cq].as_mut()) else { continue };
             let entry = entry(ep, &outcome);

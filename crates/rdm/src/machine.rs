@@ -27,6 +27,11 @@ const CONNECT: u64 = 1 << 40;
 /// And the number of the place that a get copies to.
 const GET: u64 = 2 << 40;
 const NUMBER: u64 = (1 << 40) - 1;
+/// Packets that may wait until a peer is connected, beside those of one message.
+const EARLY_PACKETS_MAX: usize = 1024;
+
+/// The way to a peer; none while it is being connected.
+pub(crate) type Door = Option<Handle>;
 
 /// What the machine knows; the endpoint is beside it, since a poll needs both.
 pub(crate) struct Core<E: Endpoint, S: Surface> {
@@ -298,28 +303,34 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         true
     }
 
-    /// The handle of a peer that can be sent to at once; connects to it if need be.
+    /// The way to a peer: its handle, or none while it is being connected. Connects to it if need
+    /// be.
     #[inline]
-    pub(crate) fn ready(&mut self, to: PeerId) -> Result<Handle, Refusal> {
+    pub(crate) fn ready(&mut self, to: PeerId) -> Result<Door, Refusal> {
         let it = self.core.peers.at(to);
         match it.state {
-            State::Live(handle) if it.outbox.is_empty() => Ok(handle),
+            State::Live(handle) if it.outbox.is_empty() => Ok(Some(handle)),
             _ => self.make_ready(to),
         }
     }
 
     #[inline(never)]
-    fn make_ready(&mut self, to: PeerId) -> Result<Handle, Refusal> {
-        match self.core.peers.at(to).state {
+    fn make_ready(&mut self, to: PeerId) -> Result<Door, Refusal> {
+        let it = self.core.peers.at(to);
+        match it.state {
             State::Down => Err(Refusal::PeerDown),
+            // Programs do not expect that the first message to a peer has to be tried again.
+            State::Connecting if it.outbox.len() < EARLY_PACKETS_MAX => Ok(None),
             State::Connecting => Err(Refusal::Busy),
-            State::Live(handle) => if self.flush(to) { Ok(handle) } else { Err(Refusal::Busy) },
+            State::Live(handle) => {
+                if self.flush(to) { Ok(Some(handle)) } else { Err(Refusal::Busy) }
+            }
             State::Idle => {
                 let address = self.core.peers.at(to).address;
                 self.core.peers.at(to).state = State::Connecting;
                 match self.endpoint.connect(address, CONNECT | u64::from(to.0)) {
                     Ok(Issued::Done(value)) => self.core.connected(to, Handle::of_value(value)),
-                    Ok(Issued::Pending) => return Err(Refusal::Busy),
+                    Ok(Issued::Pending) => return Ok(None),
                     Err(_) => self.core.down(to),
                 }
                 self.make_ready(to)
@@ -327,9 +338,18 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         }
     }
 
-    /// Sends a packet at once, or not at all.
+    /// Sends a packet at once, or not at all. While the peer is being connected, it waits.
     #[inline]
-    pub(crate) fn emit(&mut self, handle: Handle, packet: &Packet) -> Result<(), Refusal> {
+    pub(crate) fn emit(
+        &mut self,
+        door: Door,
+        to: PeerId,
+        packet: &Packet,
+    ) -> Result<(), Refusal> {
+        let Some(handle) = door else {
+            self.core.queue(to, packet.clone());
+            return Ok(());
+        };
         send(&mut self.endpoint, handle, packet).map_err(|error| match error {
             SendError::WouldBlock => Refusal::Busy,
             _ => Refusal::PeerDown,

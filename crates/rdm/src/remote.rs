@@ -82,7 +82,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         how: How,
         token: Option<S::Token>,
     ) -> Result<(), Refusal> {
-        let handle = self.ready(to)?;
+        let door = self.ready(to)?;
         let length = memory.length();
         let is_inline = length <= self.core.options.inline_bytes_max;
         if how == How::Injected && !is_inline {
@@ -107,12 +107,12 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             packet.word(data);
         }
         let sent = if is_inline {
-            self.emit_inline(handle, to, &mut packet, &Cargo::Memory(memory))
+            self.emit_inline(door, to, &mut packet, &Cargo::Memory(memory))
         } else {
             if first.body == Body::Fetch {
                 self.core.add_spans(to, &mut packet, memory);
             }
-            self.emit(handle, &packet)
+            self.emit(door, to, &packet)
         };
         if sent.is_err() {
             self.core.operations.remove(number);
@@ -133,12 +133,12 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         (memory, remote): (&S::Memory, Remote),
         token: Option<S::Token>,
     ) -> Result<(), Refusal> {
-        let handle = self.ready(from)?;
+        let door = self.ready(from)?;
         let number = self.begin(from, (Kind::Read, remote.key), Some(memory.clone()), token)?;
         let mut packet = Packet::new(Code::Read);
         packet.word(First::inline(0, 0).word()).word(remote.key).word(remote.address);
         packet.word(number).word(memory.length() as u64);
-        let sent = self.emit(handle, &packet);
+        let sent = self.emit(door, from, &packet);
         if sent.is_err() {
             self.core.operations.remove(number);
         }
@@ -156,7 +156,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         result: Option<&S::Memory>,
         token: Option<S::Token>,
     ) -> Result<(), Refusal> {
-        let handle = self.ready(to)?;
+        let door = self.ready(to)?;
         let bytes = [call.operand, call.compare].concat();
         let words = call.count * call.datatype.bytes();
         let fits = call.count <= usize::from(u16::MAX) && words <= self.atomic_bytes_max();
@@ -170,7 +170,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         let fetches = u64::from(result.is_some());
         let kinds = u64::from(call.operator as u8) | u64::from(call.datatype as u8) << 8;
         packet.word(kinds | fetches << 16 | (call.count as u64) << 32);
-        let sent = self.emit_inline(handle, to, &mut packet, &Cargo::Bytes(&bytes));
+        let sent = self.emit_inline(door, to, &mut packet, &Cargo::Bytes(&bytes));
         if sent.is_err() {
             self.core.operations.remove(number);
         }

@@ -1,8 +1,8 @@
 //! Sending messages, and the bodies of all parcels.
 
-use weft_fabric::{Endpoint, Peer as Handle};
+use weft_fabric::Endpoint;
 
-use crate::machine::{Core, Rdm};
+use crate::machine::{Core, Door, Rdm};
 use crate::memory::{Memory, Span, Surface};
 use crate::outcome::{Failure, Kind, Outcome, Refusal};
 use crate::packet::{ANSWERED, Body, Code, DATA, First, Packet, Reader, SPANS_MAX};
@@ -97,16 +97,16 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         how: How,
         token: Option<S::Token>,
     ) -> Result<(), Refusal> {
-        let handle = self.ready(to)?;
+        let door = self.ready(to)?;
         let length = memory.length();
         let flags = if label.data.is_some() { DATA } else { 0 };
         if length <= self.core.options.inline_bytes_max && how != How::Delivered {
             let mut packet = begin(label, First::inline(flags, short(length)));
-            self.emit_inline(handle, to, &mut packet, &Cargo::Memory(memory))?;
+            self.emit_inline(door, to, &mut packet, &Cargo::Memory(memory))?;
             self.sent(to, label, length, how, token);
             return Ok(());
         }
-        self.send_long(handle, to, (label, flags), memory, (how, token))
+        self.send_long(door, to, (label, flags), memory, (how, token))
     }
 
     #[inline]
@@ -129,7 +129,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
     #[inline(never)]
     fn send_long(
         &mut self,
-        handle: Handle,
+        door: Door,
         to: PeerId,
         (label, flags): (Label, u8),
         memory: &S::Memory,
@@ -148,7 +148,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             let chunk = chunk.map_err(|_| Refusal::TooLong)?;
             let first = First { flags, body: Body::Chunk, chunk, length: short(length) };
             let packet = begin(label, first);
-            if let Err(refusal) = self.emit(handle, &packet) {
+            if let Err(refusal) = self.emit(door, to, &packet) {
                 self.core.take_back(to, chunk);
                 return Err(refusal);
             }
@@ -173,13 +173,13 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             let first = First::inline(flags | ANSWERED, short(length));
             let mut packet = begin(label, first);
             packet.word(number);
-            self.emit_inline(handle, to, &mut packet, &Cargo::Memory(memory))
+            self.emit_inline(door, to, &mut packet, &Cargo::Memory(memory))
         } else {
             let first = First { flags, body: Body::Fetch, chunk: 0, length: 0 };
             let mut packet = begin(label, first);
             packet.word(number);
             self.core.add_spans(to, &mut packet, memory);
-            self.emit(handle, &packet)
+            self.emit(door, to, &packet)
         };
         if sent.is_err() {
             self.core.operations.remove(number);
@@ -192,7 +192,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
     #[inline]
     pub(crate) fn emit_inline(
         &mut self,
-        handle: Handle,
+        door: Door,
         to: PeerId,
         packet: &mut Packet,
         cargo: &Cargo<'_, S::Memory>,
@@ -202,9 +202,9 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         if part > 0 {
             cargo.read(0, packet.space(part)).map_err(|_| Refusal::TooLong)?;
         }
-        self.emit(handle, packet)?;
+        self.emit(door, to, packet)?;
         if part < length {
-            self.emit_more(handle, to, part, cargo);
+            self.emit_more(door, to, part, cargo);
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
     #[inline(never)]
     fn emit_more(
         &mut self,
-        handle: Handle,
+        door: Door,
         to: PeerId,
         mut at: usize,
         cargo: &Cargo<'_, S::Memory>,
@@ -220,7 +220,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         let mut refused = false;
         while at < cargo.length() {
             let packet = next_part(&mut at, cargo);
-            refused = refused || self.emit(handle, &packet).is_err();
+            refused = refused || self.emit(door, to, &packet).is_err();
             if refused {
                 self.core.queue(to, packet);
             }
