@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
 /// A program and the Debian package that contains it.
-const PROGRAMS: [(&str, &str); 23] = [
+const PROGRAMS: [(&str, &str); 25] = [
     ("python3", "python3"),
     ("curl", "curl"),
     ("redis-server", "redis-server"),
@@ -27,6 +27,9 @@ const PROGRAMS: [(&str, &str); 23] = [
     ("fakeroot-tcp", "fakeroot"),
     // Its package brings the library, too.
     ("fi_info", "libfabric-bin"),
+    // Programs of MPI over libfabric are compiled with Open MPI's compiler, which needs headers.
+    ("mpicc.openmpi", "libopenmpi-dev"),
+    ("gcc", "gcc"),
     // MPICH's launcher and library, for jobs of other programs.
     ("mpiexec.hydra", "mpich"),
     // Open MPI's launcher, which serves PMIx.

@@ -101,6 +101,7 @@ fn build(run: &mut Run) -> Outcome {
     }
     let mut command =
         cargo(&["build", "--quiet", "-p", "weft-cli", "-p", "weft-preload", "-p", "weft-shmem"]);
+    command.args(["-p", "weft-fi"]);
     // An end-to-end case runs it. One build, so that the packages have the same features.
     command.args(["-p", "weft-examples", "--lib", "--bins", "--example", "ping"]);
     command.args(["--profile", profile(run.long)]);

@@ -57,6 +57,7 @@ const UNSAFE: &[&str] = &[
     "weft-preload",
     "weft-pgas",
     "weft-shmem",
+    "weft-fi",
 ];
 
 /// Crates that may import libc. The tests of other crates may too, for example to fork.

@@ -24,6 +24,7 @@
 
 #[allow(missing_docs, reason = "the names are those of libfabric's manual pages")]
 mod abi;
+mod apart;
 mod error;
 mod graveyard;
 mod handlers;
@@ -38,6 +39,7 @@ mod registered;
 mod slots;
 mod waits;
 
+pub use apart::keep_apart;
 pub use error::Error;
 pub use library::Library;
 pub use offer::{Offer, Progress, Wanted};

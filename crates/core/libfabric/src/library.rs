@@ -1,9 +1,11 @@
 //! The loaded library.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
 use crate::abi::{self, Fabric, FabricAttr, Info};
+use crate::apart;
 use crate::error::Error;
 use crate::handlers;
 use crate::monitor;
@@ -28,7 +30,7 @@ pub struct Library {
     version: u32,
 }
 
-const NAME: &str = "libfabric.so.1";
+const NAME: &CStr = c"libfabric.so.1";
 
 impl Library {
     /// Loads `libfabric.so.1`, once for the process.
@@ -42,14 +44,24 @@ impl Library {
     /// itself, and has it cache registrations: those of weft would not end then.
     pub fn load() -> Result<&'static Self, Error> {
         static LOADED: OnceLock<Result<Library, Error>> = OnceLock::new();
-        LOADED.get_or_init(|| handlers::kept(Self::open)).as_ref().map_err(Clone::clone)
+        let load = || handlers::kept(|| apart::unchosen(Self::open));
+        LOADED.get_or_init(load).as_ref().map_err(Clone::clone)
     }
 
     fn open() -> Result<Self, Error> {
         use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
         // SAFETY: the initializers are those of libfabric and of what it pulls in. They set signal
         // handlers, which the caller sets back, and ask nothing of the program.
-        let loaded = unsafe { Loaded::open(Some(NAME), RTLD_NOW | RTLD_LOCAL) };
+        let open = |name: &OsStr, flags| unsafe { Loaded::open(Some(name), flags) };
+        let copy = if apart::is_apart() { apart::copy(NAME) } else { None };
+        let loaded = match &copy {
+            // Its own functions, not those of the program's libfabric, are behind its names.
+            Some((path, _)) => {
+                let flags = RTLD_NOW | RTLD_LOCAL | libc::RTLD_DEEPBIND;
+                open(path.as_os_str(), flags)
+            }
+            None => open(OsStr::from_bytes(NAME.to_bytes()), RTLD_NOW | RTLD_LOCAL),
+        };
         let loaded = loaded.map_err(|error| Error::Missing(error.to_string()))?;
         macro_rules! symbol {
             ($name:literal) => {{
@@ -151,7 +163,7 @@ impl Library {
         };
         // The first call starts the providers, which may load libraries of their own.
         let mut first = None;
-        STARTED.get_or_init(|| first = Some(handlers::kept(&mut get)));
+        STARTED.get_or_init(|| first = Some(handlers::kept(|| apart::unchosen(&mut get))));
         let code = first.unwrap_or_else(get);
         if code == abi::ENODATA {
             return Ok(std::ptr::null_mut());

@@ -137,7 +137,9 @@ impl Library {
                 // A name in the hints also finds what is layered above that provider.
                 let is_it =
                     || wanted.provider.as_ref().is_none_or(|name| *name == offer.provider());
-                if offer.has_all_attributes() && is_it() {
+                // Weft's own provider is above this library, and would ask it again.
+                let is_own = offer.provider().split(';').any(|name| name == "weft");
+                if !is_own && offer.has_all_attributes() && is_it() {
                     offer.forget_objects();
                     offers.push(offer);
                 }

@@ -2,8 +2,9 @@
 //!
 //! `weft run` puts unmodified programs on the fabric, `weft oshrun` runs jobs of several processes.
 //! `weft daemon`, `down` and `status` manage the node daemon, `weft fabric` shows other hosts and
-//! `weft lab` makes a cluster on one machine, `weft block` serves disks. `weft info` and `weft config` tell what is in force,
-//! `weft perf` measures, `weft sim` simulates networks and `weft demo` shows. Everything that
+//! `weft lab` makes a cluster on one machine, `weft block` serves disks, `weft fi` leads libfabric
+//! to weft. `weft info` and `weft config` tell what is in force, `weft perf` measures, `weft sim`
+//! simulates networks and `weft demo` shows. Everything that
 //! scripts may rely on is in [`arguments`].
 //!
 //! May depend on every lower layer. Always true: standard output carries what was asked
@@ -19,6 +20,7 @@ mod cp;
 mod daemon;
 mod demo;
 mod fabric;
+mod fi;
 mod information;
 mod lab;
 mod manual;
@@ -88,6 +90,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         #[cfg(feature = "simulator")]
         Command::Sim(command) => sim::sim(command),
         Command::Demo(arguments) => demo::demo(arguments),
+        Command::Fi(command) => fi::fi(command),
         Command::Config(command) => config::config(command, invocation.flags.clone()),
         Command::Install { prefix } => shmem::install(prefix),
         Command::Man { directory } => {

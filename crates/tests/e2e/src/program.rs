@@ -36,6 +36,8 @@ pub fn weft() -> &'static Path {
                 "-p",
                 "weft-shmem",
                 "-p",
+                "weft-fi",
+                "-p",
                 "weft-examples",
                 "--lib",
                 "--bins",

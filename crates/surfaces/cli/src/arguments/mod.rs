@@ -111,6 +111,17 @@ Examples:
   weft perf lane --over endpoint         what direct sockets run over, between endpoints
   weft perf rate --transport sim         the same logic in the simulator's virtual time";
 
+const FI_EXAMPLES: &str = "\
+Examples:
+  eval \"$(weft fi env)\"                    programs that use libfabric find weft from now on
+  fi_info -p weft                          what it offers
+  mpirun --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include weft -np 4 ./program
+                                           Open MPI 4 over weft
+  FI_PROVIDER=weft MPIR_CVAR_CH4_NETMOD=ofi mpiexec -n 4 ./program
+                                           MPICH over weft
+
+A daemon is started if there is none.";
+
 const CONFIG_EXAMPLES: &str = "\
 Examples:
   weft config list                         what is in force, and where it came from
@@ -198,6 +209,9 @@ pub enum Command {
     /// Compares weft with kernel TCP, with programs that nobody changed
     #[command(after_help = "Examples:\n  weft demo\n\nIt takes less than a minute.")]
     Demo(DemoArguments),
+    /// Tells libfabric, and so MPI, where weft's provider is
+    #[command(subcommand, after_help = FI_EXAMPLES)]
+    Fi(FiCommand),
     /// Shows the options of the configuration, what each means, and a file that says them
     #[command(subcommand, after_help = CONFIG_EXAMPLES)]
     Config(ConfigCommand),
@@ -223,6 +237,15 @@ pub enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
+}
+
+/// Arguments of `weft fi`.
+#[derive(Debug, Subcommand)]
+pub enum FiCommand {
+    /// Prints the directory of libweft-fi.so
+    Path,
+    /// Prints a line for a shell that sets FI_PROVIDER_PATH
+    Env,
 }
 
 /// Arguments of `weft measure`, which daemons start.

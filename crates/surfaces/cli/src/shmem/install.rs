@@ -11,6 +11,7 @@ use tempfile::TempPath;
 use weft_shmem_api::{headers, manual as library_manual};
 
 use super::places::{LIBRARY, Places};
+use crate::fi;
 use crate::manual;
 use crate::output::show_line;
 use crate::run::preload;
@@ -29,6 +30,7 @@ pub fn install(prefix: &Path) -> anyhow::Result<ExitCode> {
     staged.copy(&program, "bin/weft", 0o755)?;
     staged.copy(&preload, &format!("lib/weft/{}", preload::FILE), 0o644)?;
     staged.copy(&library, &format!("lib/{LIBRARY}"), 0o644)?;
+    staged.copy(&fi::find(&program)?, &format!("lib/weft/{}", fi::FILE), 0o644)?;
     for name in LINKS {
         staged.link("weft", &format!("bin/{name}"))?;
     }

@@ -1,0 +1,96 @@
+//! A copy of libfabric of weft's own, in a program that uses libfabric itself.
+//!
+//! A program whose libfabric has loaded weft's provider may have told it to use that one alone
+//! (`FI_PROVIDER=weft`). That counts for the whole library, so the provider could not reach other
+//! hosts by it. It then has the same file loaded once more, under another name, without these
+//! variables.
+
+use std::ffi::{CStr, CString, OsString};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The program uses libfabric itself.
+static APART: AtomicBool = AtomicBool::new(false);
+
+/// Variables by which a program chooses providers.
+const VARIABLES: [&str; 2] = ["FI_PROVIDER", "FI_PROVIDER_PATH"];
+
+/// From now on, if libfabric was not loaded by weft yet, weft uses a copy of its own. A provider of
+/// libfabric says so before it opens a port.
+pub fn keep_apart() {
+    APART.store(true, Ordering::Relaxed);
+}
+
+/// True if weft uses a copy of its own.
+pub(crate) fn is_apart() -> bool {
+    APART.load(Ordering::Relaxed)
+}
+
+/// Does `work` without the variables that choose providers, if weft uses a copy of its own.
+pub(crate) fn unchosen<T>(work: impl FnOnce() -> T) -> T {
+    if !is_apart() {
+        return work();
+    }
+    let kept: Vec<(&str, OsString)> =
+        VARIABLES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))).collect();
+    for (name, _) in &kept {
+        // SAFETY: libfabric reads its variables when it is loaded and started, which the caller
+        // does now. Other threads of the program that read variables of the environment at this
+        // moment are those that MPI libraries start; they do so before, or by getenv(3), whose
+        // array of the C library is changed in place here and never freed.
+        unsafe { std::env::remove_var(name) };
+    }
+    let result = work();
+    for (name, value) in kept {
+        // SAFETY: as above.
+        unsafe { std::env::set_var(name, value) };
+    }
+    result
+}
+
+/// The path of a copy of a library that the program has loaded, and what keeps it there. `None` if
+/// the program has not loaded it.
+pub(crate) fn copy(name: &CStr) -> Option<(PathBuf, OwnedFd)> {
+    let path = loaded_from(name)?;
+    let bytes = std::fs::read(path).ok()?;
+    // SAFETY: the name ends with a zero.
+    let file = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if file < 0 {
+        return None;
+    }
+    // SAFETY: the kernel has just made this descriptor for this call.
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    std::fs::write(&path, bytes).ok()?;
+    Some((path, file))
+}
+
+/// The file of a library that the program has loaded.
+fn loaded_from(name: &CStr) -> Option<PathBuf> {
+    // SAFETY: a library that is loaded runs no code here.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if handle.is_null() {
+        return None;
+    }
+    // SAFETY: the handle is open.
+    let symbol = unsafe { libc::dlsym(handle, c"fi_getinfo".as_ptr()) };
+    // SAFETY: the program has the library loaded, so it stays.
+    unsafe { libc::dlclose(handle) };
+    let mut info = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    // SAFETY: the call writes to `info` alone.
+    let known = !symbol.is_null() && unsafe { libc::dladdr(symbol, &raw mut info) } != 0;
+    if !known || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's names end with a zero.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    let name = CString::from(name);
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.as_bytes())))
+}

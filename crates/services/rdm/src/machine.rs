@@ -1,0 +1,613 @@
+//! The machine: its tables, and what a poll does.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use weft_fabric::{
+    Access, Armed, Audience, Blocking, Endpoint, EndpointAddress, Event, GrantError, Issued,
+    LocalRange, Message, MessageHeader, Operation as FabricOperation, OperationError, PATIENCE,
+    Peer as Handle, Region, RegisterError, RemoteKey, SendError, Target, Waited,
+};
+
+use crate::fetching::{Fetch, Get};
+use crate::matching::{Posted, Unexpected};
+use crate::memory::{Introduction, Memory, Surface};
+use crate::options::Options;
+use crate::outcome::{Failure, Kind, Outcome, Refusal};
+use crate::packet::{Code, Packet, Reader, VERSION};
+use crate::peers::{Hello, PeerId, Peers, State};
+use crate::pool::Pool;
+use crate::receiving::{Arrival, Multi, Receive};
+use crate::remote::Registration;
+use crate::sending::Operation;
+use crate::slab::Slab;
+
+/// Contexts of the endpoint's calls: this, and the number of a peer.
+const CONNECT: u64 = 1 << 40;
+/// And the number of the place that a get copies to.
+const GET: u64 = 2 << 40;
+const NUMBER: u64 = (1 << 40) - 1;
+/// Packets that may wait until a peer is connected, beside those of one message.
+const EARLY_PACKETS_MAX: usize = 1024;
+
+/// The way to a peer; none while it is being connected.
+pub(crate) type Door = Option<Handle>;
+
+/// What the machine knows; the endpoint is beside it, since a poll needs both.
+pub(crate) struct Core<E: Endpoint, S: Surface> {
+    pub(crate) surface: S,
+    pub(crate) options: Options,
+    birth: u64,
+    own: EndpointAddress,
+    pub(crate) peers: Peers<S, E::Window>,
+    /// Receives, and messages that nobody waits for: without a tag, and tagged.
+    pub(crate) posted: [Posted<Receive<S>>; 2],
+    pub(crate) unexpected: [Unexpected<u64>; 2],
+    pub(crate) arrivals: Slab<Arrival>,
+    pub(crate) multis: Slab<Multi>,
+    pub(crate) operations: Slab<Operation<S>>,
+    pub(crate) fetches: Slab<Fetch<S>>,
+    /// Fetches that the kernel copies.
+    pub(crate) copies: VecDeque<u64>,
+    /// Parts that are to be got from other nodes.
+    pub(crate) gets: VecDeque<Get>,
+    /// Gets that are under way, by their place in the landing.
+    pub(crate) landing: Vec<Option<Get>>,
+    pub(crate) landing_region: Option<E::Region>,
+    /// Operations whose bodies are asked for in parts.
+    pub(crate) pushing: VecDeque<u64>,
+    /// Those that wait for a chunk.
+    pub(crate) starved: VecDeque<u64>,
+    pub(crate) pool: Pool,
+    pub(crate) pool_region: E::Region,
+    pool_key: RemoteKey,
+    pub(crate) registrations: HashMap<u64, Registration<S::Memory>>,
+    listed: VecDeque<PeerId>,
+    to_map: Vec<PeerId>,
+    to_disconnect: Vec<Handle>,
+    pub(crate) done: VecDeque<Outcome<S::Token>>,
+    /// Reads and writes of peers are reported, also without a word of data.
+    pub(crate) reports_remote: bool,
+}
+
+/// Reliable datagrams over an endpoint.
+pub struct Rdm<E: Endpoint, S: Surface> {
+    pub(crate) endpoint: E,
+    pub(crate) core: Core<E, S>,
+}
+
+/// Why there are no datagrams over an endpoint.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StartError {
+    /// The chunks could not be registered.
+    #[error("memory for chunks: {0}")]
+    Register(#[from] RegisterError),
+    /// Peers could not be allowed to read them.
+    #[error("access to chunks: {0}")]
+    Grant(#[from] GrantError),
+}
+
+impl<E: Endpoint, S: Surface> Rdm<E, S> {
+    /// Datagrams over `endpoint`. `birth` is a random number, by which peers know this life of the
+    /// endpoint from others at the same address.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    ///
+    /// # Panics
+    /// When an option is out of its range.
+    pub fn new(mut endpoint: E, surface: S, options: Options, birth: u64) -> Result<Self, StartError> {
+        options.assert_sound();
+        let pool = Pool::new(options.chunks, options.chunk_bytes);
+        let pool_region = endpoint.register(pool.total())?;
+        let whole = LocalRange::whole(&pool_region);
+        let pool_key =
+            endpoint.grant_within(whole, Audience::Partition, Access::READ, PATIENCE)?;
+        let own = endpoint.address();
+        let core = Core {
+            surface,
+            landing: (0..options.chunks).map(|_| None).collect(),
+            options,
+            birth,
+            own,
+            peers: Peers::new(),
+            posted: [Posted::new(), Posted::new()],
+            unexpected: [Unexpected::new(), Unexpected::new()],
+            arrivals: Slab::new(),
+            multis: Slab::new(),
+            operations: Slab::new(),
+            fetches: Slab::new(),
+            copies: VecDeque::new(),
+            gets: VecDeque::new(),
+            landing_region: None,
+            pushing: VecDeque::new(),
+            starved: VecDeque::new(),
+            pool,
+            pool_region,
+            pool_key,
+            registrations: HashMap::new(),
+            listed: VecDeque::new(),
+            to_map: Vec::new(),
+            to_disconnect: Vec::new(),
+            done: VecDeque::new(),
+            reports_remote: false,
+        };
+        Ok(Self { endpoint, core })
+    }
+
+    /// The address and the birth, by which peers name this endpoint.
+    #[must_use]
+    pub fn name(&self) -> (EndpointAddress, u64) {
+        (self.core.own, self.core.birth)
+    }
+
+    /// The endpoint, for its descriptor and its registers.
+    pub fn endpoint(&self) -> &E {
+        &self.endpoint
+    }
+
+    /// The peer of a name. Nothing is asked or sent.
+    pub fn peer(&mut self, address: EndpointAddress, birth: u64) -> PeerId {
+        self.core.peers.named(address, birth)
+    }
+
+    /// The name of a peer.
+    #[must_use]
+    pub fn name_of(&self, peer: PeerId) -> Option<(EndpointAddress, u64)> {
+        let address = self.core.peers.get(peer)?.address;
+        Some((address, self.core.peers.birth(peer)))
+    }
+
+    /// Whether reads and writes of peers are reported, also without a word of data.
+    pub fn report_remote(&mut self, whether: bool) {
+        self.core.reports_remote = whether;
+    }
+
+    /// The next end of an operation.
+    #[inline]
+    pub fn next_outcome(&mut self) -> Option<Outcome<S::Token>> {
+        self.core.done.pop_front()
+    }
+
+    /// Ends that wait to be taken.
+    #[must_use]
+    pub fn outcomes(&self) -> usize {
+        self.core.done.len()
+    }
+
+    /// Makes progress. Returns the number of events of the endpoint. Never blocks.
+    #[inline]
+    pub fn poll(&mut self) -> usize {
+        let Self { endpoint, core } = self;
+        let events = endpoint.poll(core.options.budget, &mut |event| core.event(event));
+        if core.is_busy() {
+            self.work();
+        }
+        events
+    }
+
+    /// True if another poll has something to do, without an event.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.core.is_busy()
+    }
+
+    /// Waits at most `timeout` for events of the endpoint.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Waited {
+        if !self.core.done.is_empty() || self.core.is_working() {
+            return Waited::Ready;
+        }
+        self.endpoint.wait(timeout)
+    }
+
+    /// Prepares to sleep on the endpoint's descriptor.
+    pub fn arm(&mut self) -> Armed {
+        if !self.core.done.is_empty() || self.core.is_working() {
+            return Armed::Busy;
+        }
+        self.endpoint.arm()
+    }
+
+    #[inline(never)]
+    fn work(&mut self) {
+        for handle in std::mem::take(&mut self.core.to_disconnect) {
+            // It may be down already.
+            let _ = self.endpoint.disconnect(handle);
+            if let Some(peer) = self.core.peers.of_handle(handle) {
+                self.core.peers.forget_handle(handle);
+                self.core.down(peer);
+            }
+        }
+        for peer in std::mem::take(&mut self.core.to_map) {
+            self.map(peer);
+        }
+        self.core.copy_by_kernel();
+        self.start_gets();
+        self.push_parts();
+        for _ in 0..self.core.listed.len() {
+            let Some(peer) = self.core.listed.pop_front() else { break };
+            self.core.peers.at(peer).is_listed = false;
+            if !self.flush(peer) {
+                self.core.list(peer);
+            }
+        }
+    }
+
+    /// Maps the chunks of a peer, and tells it.
+    fn map(&mut self, peer: PeerId) {
+        let it = self.core.peers.at(peer);
+        let (State::Live(handle), Some(hello)) = (it.state, it.hello) else { return };
+        // Without a window the peer is asked for each part.
+        if let Ok(window) = self.endpoint.window(handle, hello.key) {
+            it.window = Some(window);
+            self.core.queue(peer, Packet::new(Code::Mapped));
+        }
+    }
+
+    fn start_gets(&mut self) {
+        let Self { endpoint, core } = self;
+        while let Some(get) = core.gets.front().copied() {
+            let Some(slot) = core.landing.iter().position(Option::is_none) else { return };
+            let it = core.peers.at(get.peer);
+            let (State::Live(handle), Some(hello)) = (it.state, it.hello) else {
+                core.gets.pop_front();
+                continue;
+            };
+            if core.landing_region.is_none() {
+                match endpoint.register(core.pool.total()) {
+                    Ok(region) => core.landing_region = Some(region),
+                    Err(_) => {
+                        core.gets.pop_front();
+                        core.fail_fetch(get.fetch, Failure::Fault);
+                        continue;
+                    }
+                }
+            }
+            let Some(region) = &core.landing_region else { return };
+            let source =
+                Target::new(hello.key, u64::from(get.chunk) * hello.chunk_bytes as u64);
+            let offset = slot as u64 * core.options.chunk_bytes as u64;
+            let into = LocalRange::new(region, offset, get.length as u64);
+            let operation = FabricOperation::new(GET | slot as u64);
+            match endpoint.get(handle, source, into, operation) {
+                Ok(issued) => {
+                    core.gets.pop_front();
+                    core.landing[slot] = Some(get);
+                    if matches!(issued, Issued::Done(_)) {
+                        core.got(slot, true);
+                    }
+                }
+                Err(OperationError::WouldBlock) => return,
+                Err(_) => {
+                    core.gets.pop_front();
+                    core.fail_fetch(get.fetch, Failure::PeerDown);
+                }
+            }
+        }
+    }
+
+    /// Sends the packets that wait for a peer. False if some still do.
+    pub(crate) fn flush(&mut self, peer: PeerId) -> bool {
+        let Self { endpoint, core } = self;
+        let it = core.peers.at(peer);
+        let State::Live(handle) = it.state else {
+            return it.state != State::Connecting || it.outbox.is_empty();
+        };
+        while let Some(packet) = it.outbox.front() {
+            match send(endpoint, handle, packet) {
+                Err(SendError::WouldBlock) => return false,
+                // The end of the peer is told by an event.
+                Ok(()) | Err(_) => it.outbox.pop_front(),
+            };
+        }
+        true
+    }
+
+    /// The way to a peer: its handle, or none while it is being connected. Connects to it if need
+    /// be.
+    #[inline]
+    pub(crate) fn ready(&mut self, to: PeerId) -> Result<Door, Refusal> {
+        let it = self.core.peers.at(to);
+        match it.state {
+            State::Live(handle) if it.outbox.is_empty() => Ok(Some(handle)),
+            _ => self.make_ready(to),
+        }
+    }
+
+    #[inline(never)]
+    fn make_ready(&mut self, to: PeerId) -> Result<Door, Refusal> {
+        let it = self.core.peers.at(to);
+        match it.state {
+            State::Down => Err(Refusal::PeerDown),
+            // Programs do not expect that the first message to a peer has to be tried again.
+            State::Connecting if it.outbox.len() < EARLY_PACKETS_MAX => Ok(None),
+            State::Connecting => Err(Refusal::Busy),
+            State::Live(handle) => {
+                if self.flush(to) { Ok(Some(handle)) } else { Err(Refusal::Busy) }
+            }
+            State::Idle => {
+                let address = self.core.peers.at(to).address;
+                self.core.peers.at(to).state = State::Connecting;
+                match self.endpoint.connect(address, CONNECT | u64::from(to.0)) {
+                    Ok(Issued::Done(value)) => self.core.connected(to, Handle::of_value(value)),
+                    Ok(Issued::Pending) => return Ok(None),
+                    Err(_) => self.core.down(to),
+                }
+                self.make_ready(to)
+            }
+        }
+    }
+
+    /// Sends a packet at once, or not at all. While the peer is being connected, it waits.
+    #[inline]
+    pub(crate) fn emit(
+        &mut self,
+        door: Door,
+        to: PeerId,
+        packet: &Packet,
+    ) -> Result<(), Refusal> {
+        let Some(handle) = door else {
+            self.core.queue(to, packet.clone());
+            return Ok(());
+        };
+        send(&mut self.endpoint, handle, packet).map_err(|error| match error {
+            SendError::WouldBlock => Refusal::Busy,
+            _ => Refusal::PeerDown,
+        })
+    }
+}
+
+#[inline]
+fn send<E: Endpoint>(endpoint: &mut E, to: Handle, packet: &Packet) -> Result<(), SendError> {
+    endpoint.send_short(to, MessageHeader::tag(packet.code as u8), &[packet.bytes()])
+}
+
+impl<E: Endpoint, S: Surface> Core<E, S> {
+    pub(crate) const fn own_node(&self) -> weft_fabric::NodeId {
+        self.own.node
+    }
+
+    #[inline]
+    fn is_busy(&self) -> bool {
+        !self.listed.is_empty() || self.is_working()
+    }
+
+    /// True if there is work that waits for no event.
+    fn is_working(&self) -> bool {
+        !(self.to_disconnect.is_empty()
+            && self.to_map.is_empty()
+            && self.copies.is_empty()
+            && (self.gets.is_empty() || self.landing.iter().all(Option::is_some))
+            && self.pushing.is_empty())
+    }
+
+    #[inline]
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Message(message) => {
+                if self.message(&message).is_none() {
+                    self.offend(message.peer);
+                }
+            }
+            Event::Completion(end) => self.completion(end.context, end.result),
+            Event::PeerDown { peer, .. } => {
+                if let Some(id) = self.peers.of_handle(peer) {
+                    self.peers.forget_handle(peer);
+                    self.down(id);
+                }
+            }
+            Event::Notification(_) | Event::Room { .. } | Event::GroupRoom { .. } => {}
+        }
+    }
+
+    /// Ends a peer that broke the protocol.
+    pub(crate) fn offend(&mut self, handle: Handle) {
+        if !self.to_disconnect.contains(&handle) {
+            self.to_disconnect.push(handle);
+        }
+    }
+
+    /// Takes a packet. `None` if it breaks the protocol.
+    #[inline]
+    fn message(&mut self, message: &Message<'_>) -> Option<()> {
+        let code = Code::of(message.header.tag)?;
+        let mut reader = Reader::new(message.payload);
+        let from = match self.peers.of_handle(message.peer) {
+            Some(from) if code != Code::Hello => from,
+            _ => return self.hello(code, message, reader),
+        };
+        match code {
+            Code::Tagged | Code::Untagged => self.message_parcel(from, code, reader),
+            Code::Write | Code::Read | Code::Atomic => self.remote_parcel(from, code, reader),
+            Code::Answer => self.answer(from, reader),
+            Code::More => self.more(from, reader.rest()),
+            Code::Ask => self.asked(from, reader),
+            Code::Part => self.part(from, reader),
+            Code::Release => {
+                let chunk = u16::try_from(reader.word()?).ok()?;
+                self.pool.give_back(from, chunk)?;
+                self.peers.at(from).chunks -= 1;
+                self.released();
+                Some(())
+            }
+            Code::Mapped => {
+                self.peers.at(from).maps = true;
+                Some(())
+            }
+            Code::Hello => None,
+        }
+    }
+
+    fn completion(&mut self, context: u64, result: Result<u64, OperationError>) {
+        let number = context & NUMBER;
+        match context & !NUMBER {
+            CONNECT => {
+                let Ok(number) = u32::try_from(number) else { return };
+                let peer = PeerId(number);
+                if self.peers.get(peer).is_none_or(|it| it.state != State::Connecting) {
+                    return;
+                }
+                match result {
+                    Ok(value) => self.connected(peer, Handle::of_value(value)),
+                    Err(_) => self.down(peer),
+                }
+            }
+            GET => self.got(usize::try_from(number).unwrap_or(usize::MAX), result.is_ok()),
+            _ => {}
+        }
+    }
+
+    fn connected(&mut self, peer: PeerId, handle: Handle) {
+        // Another life of the endpoint at this address has the handle.
+        if self.peers.of_handle(handle).is_some_and(|other| other != peer) {
+            self.down(peer);
+            return;
+        }
+        self.peers.met(peer, handle);
+        self.greet(peer);
+    }
+
+    /// Queues the own first packet, before all others.
+    fn greet(&mut self, peer: PeerId) {
+        if std::mem::replace(&mut self.peers.at(peer).is_greeted, true) {
+            return;
+        }
+        let it = self.surface.introduction();
+        let process = if self.options.kernel { it.process } else { 0 };
+        let chunks = u64::from(self.options.chunks) << 32 | self.options.chunk_bytes as u64;
+        let mut packet = Packet::new(Code::Hello);
+        packet.word(VERSION).word(self.birth).word(self.peers.birth(peer));
+        packet.word(u64::from(process)).word(it.address).word(it.word);
+        packet.word(self.pool_key.0).word(chunks);
+        self.peers.at(peer).outbox.push_front(packet);
+        self.list(peer);
+    }
+
+    fn hello(&mut self, code: Code, message: &Message<'_>, mut reader: Reader<'_>) -> Option<()> {
+        let mut word = || reader.word();
+        let (version, birth, wanted) = (word()?, word()?, word()?);
+        let introduction =
+            Introduction { process: u32::try_from(word()?).ok()?, address: word()?, word: word()? };
+        let (key, chunks) = (RemoteKey(word()?), word()?);
+        let chunk_bytes = usize::try_from(chunks & 0xffff_ffff).ok()?;
+        let chunks = u16::try_from(chunks >> 32).ok()?;
+        // A peer that wants a former life of this endpoint is refused, and hears that it is down.
+        if code != Code::Hello || version != VERSION || wanted != self.birth || chunk_bytes == 0 {
+            return None;
+        }
+        let peer = self.peers.named(message.source, birth);
+        let known = self.peers.of_handle(message.peer);
+        let it = self.peers.at(peer);
+        if it.hello.is_some() || it.state == State::Down || known.is_some_and(|known| known != peer) {
+            return None;
+        }
+        it.hello = Some(Hello { introduction, key, chunk_bytes, chunks });
+        self.peers.met(peer, message.peer);
+        self.greet(peer);
+        if self.options.maps && message.source.node == self.own.node {
+            self.to_map.push(peer);
+        }
+        Some(())
+    }
+
+    /// Adds a packet behind those that wait.
+    pub(crate) fn queue(&mut self, to: PeerId, packet: Packet) {
+        let it = self.peers.at(to);
+        if it.state == State::Down {
+            return;
+        }
+        if it.outbox.len() >= self.options.replies_max {
+            if let State::Live(handle) = it.state {
+                self.offend(handle);
+            }
+            return;
+        }
+        it.outbox.push_back(packet);
+        self.list(to);
+    }
+
+    /// Lists a peer that has packets to be sent.
+    pub(crate) fn list(&mut self, peer: PeerId) {
+        if !std::mem::replace(&mut self.peers.at(peer).is_listed, true) {
+            self.listed.push_back(peer);
+        }
+    }
+
+    /// Ends all that is under way with a peer.
+    pub(crate) fn down(&mut self, peer: PeerId) {
+        let it = self.peers.at(peer);
+        if it.state == State::Down {
+            return;
+        }
+        it.state = State::Down;
+        it.outbox.clear();
+        it.window = None;
+        it.maps = false;
+        it.chunks = 0;
+        it.way = crate::peers::Way::None;
+        let incoming = it.incoming.take();
+        self.pool.reclaim(peer);
+        self.released();
+        self.gets.retain(|get| get.peer != peer);
+        self.lose_messages(peer, incoming);
+        for number in self.fetches.numbers(|fetch| fetch.peer == peer) {
+            self.fail_fetch(number, Failure::PeerDown);
+        }
+        for number in self.operations.numbers(|operation| operation.peer == peer) {
+            self.end_operation(number, Err(Failure::PeerDown));
+        }
+    }
+
+    /// Reports the end of an operation.
+    pub(crate) fn end_operation(&mut self, number: u64, result: Result<(), Failure>) {
+        let Some(operation) = self.operations.remove(number) else { return };
+        let length = operation.memory.as_ref().map_or(0, Memory::length);
+        let failed = result.is_err();
+        if operation.kind == Kind::ReadBy {
+            if self.reports_remote && !failed {
+                let outcome = Outcome::of(None, Kind::ReadBy, operation.peer);
+                self.done.push_back(Outcome { length, key: operation.key, ..outcome });
+            }
+            return;
+        }
+        if operation.token.is_none() && !failed {
+            return;
+        }
+        let outcome = Outcome::of(operation.token, operation.kind, operation.peer);
+        let (is_tagged, tag) = (operation.is_tagged, operation.tag);
+        let length = if failed { 0 } else { length };
+        self.done.push_back(Outcome { is_tagged, tag, length, failure: result.err(), ..outcome });
+    }
+
+    /// Copies bytes of the program into a chunk for a peer; `None` if there is none for it.
+    pub(crate) fn chunk_for(
+        &mut self,
+        peer: PeerId,
+        (memory, at, length): (&S::Memory, usize, usize),
+    ) -> Option<Result<u16, Failure>> {
+        if self.peers.at(peer).chunks >= self.pool.share() {
+            return None;
+        }
+        let chunk = self.pool.take(peer)?;
+        self.peers.at(peer).chunks += 1;
+        let mut offset = self.pool.offset(chunk);
+        let region = &self.pool_region;
+        let mut written = Ok(());
+        let poured = memory.pour(at, length, &mut |piece| {
+            written = written.clone().and(region.write(offset, piece));
+            offset += piece.len() as u64;
+        });
+        if poured.is_err() || written.is_err() {
+            self.take_back(peer, chunk);
+            return Some(Err(Failure::Fault));
+        }
+        Some(Ok(chunk))
+    }
+
+    /// Takes a chunk back that was not sent.
+    pub(crate) fn take_back(&mut self, peer: PeerId, chunk: u16) {
+        if self.pool.give_back(peer, chunk).is_some() {
+            self.peers.at(peer).chunks -= 1;
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The limits and thresholds.
+
+/// The options of [`crate::Rdm`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Bodies of up to this many bytes travel in mailbox messages. Default 512, maximum 4,096.
+    pub inline_bytes_max: usize,
+    /// Bodies of up to this many bytes travel in a chunk, to a peer on this node. Default 32 KiB.
+    pub chunk_bytes_max: usize,
+    /// Bytes of a chunk. Default 64 KiB.
+    pub chunk_bytes: usize,
+    /// Chunks, for all peers. One peer has half of them at most. Default 16.
+    pub chunks: u16,
+    /// Bytes that the kernel copies in one poll, so that others are served. Default 1 MiB.
+    pub slice_bytes: usize,
+    /// Sends, writes, reads and atomics under way. A further one is refused. Default 4,096.
+    pub operations_max: usize,
+    /// Packets to one peer that wait for its mailbox. A peer that causes more is ended. Default
+    /// 65,536, which take 8 MiB.
+    pub replies_max: usize,
+    /// Events of one poll of the endpoint. Default 64.
+    pub budget: usize,
+    /// Chunks are mapped by peers on this node. Default true.
+    pub maps: bool,
+    /// The kernel copies between processes of this node. Default true.
+    pub kernel: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            inline_bytes_max: 512,
+            chunk_bytes_max: 32 << 10,
+            chunk_bytes: 64 << 10,
+            chunks: 16,
+            slice_bytes: 1 << 20,
+            operations_max: 4096,
+            replies_max: 65_536,
+            budget: 64,
+            maps: true,
+            kernel: true,
+        }
+    }
+}
+
+impl Options {
+    /// # Panics
+    /// When an option is out of its range.
+    pub(crate) fn assert_sound(&self) {
+        assert!(self.inline_bytes_max <= 4096, "longer bodies go in chunks");
+        assert!(self.chunk_bytes >= 256 && self.chunks >= 2, "each of two peers needs a chunk");
+        assert!(self.chunk_bytes_max <= self.chunk_bytes, "a body is in one chunk");
+        assert!(self.slice_bytes > 0 && self.budget > 0, "a poll makes progress");
+    }
+}

@@ -1,0 +1,343 @@
+//! Sending messages, and the bodies of all parcels.
+
+use weft_fabric::Endpoint;
+
+use crate::machine::{Core, Door, Rdm};
+use crate::memory::{Memory, Span, Surface};
+use crate::outcome::{Failure, Kind, Outcome, Refusal};
+use crate::packet::{ANSWERED, Body, Code, DATA, First, Packet, Reader, SPANS_MAX};
+use crate::peers::PeerId;
+
+/// What a message is known by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Label {
+    /// The tag; `None` for a message without one.
+    pub tag: Option<u64>,
+    /// A word that comes with it.
+    pub data: Option<u64>,
+}
+
+/// When an operation is over for its caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// When its memory may be used again.
+    Sent,
+    /// When the peer has what was sent.
+    Delivered,
+    /// At once: the memory may be used again when the call returns. Only a failure is reported.
+    Injected,
+}
+
+/// An operation that the peer has to answer, or a body that it fetches.
+#[derive(Debug)]
+pub(crate) struct Operation<S: Surface> {
+    pub(crate) peer: PeerId,
+    pub(crate) token: Option<S::Token>,
+    pub(crate) kind: Kind,
+    pub(crate) is_tagged: bool,
+    pub(crate) tag: u64,
+    pub(crate) key: u64,
+    /// The source of a body, or the target of an answer.
+    pub(crate) memory: Option<S::Memory>,
+    pub(crate) push: Option<Push>,
+}
+
+/// A body that the peer asked for, part by part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Push {
+    /// The peer's number of it.
+    fetch: u64,
+    at: usize,
+    end: usize,
+}
+
+/// A body that is to be sent.
+pub(crate) enum Cargo<'a, M> {
+    Memory(&'a M),
+    Bytes(&'a [u8]),
+}
+
+impl<M: Memory> Cargo<'_, M> {
+    pub(crate) fn length(&self) -> usize {
+        match self {
+            Self::Memory(memory) => memory.length(),
+            Self::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    #[inline]
+    fn read(&self, at: usize, target: &mut [u8]) -> Result<(), Failure> {
+        match self {
+            Self::Memory(memory) => memory.read(at, target).map_err(|_| Failure::Fault),
+            Self::Bytes(bytes) => {
+                target.copy_from_slice(&bytes[at..at + target.len()]);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The length of a body that is not fetched.
+pub(crate) fn short(length: usize) -> u32 {
+    u32::try_from(length).expect("longer bodies are fetched")
+}
+
+impl<E: Endpoint, S: Surface> Rdm<E, S> {
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`Refusal`]: nothing was sent. [`Refusal::TooLong`] for more than
+    /// [`crate::Options::inline_bytes_max`] bytes that are to be [`How::Injected`].
+    #[inline]
+    pub fn send(
+        &mut self,
+        to: PeerId,
+        label: Label,
+        memory: &S::Memory,
+        how: How,
+        token: Option<S::Token>,
+    ) -> Result<(), Refusal> {
+        let door = self.ready(to)?;
+        let length = memory.length();
+        let flags = if label.data.is_some() { DATA } else { 0 };
+        if length <= self.core.options.inline_bytes_max && how != How::Delivered {
+            let mut packet = begin(label, First::inline(flags, short(length)));
+            self.emit_inline(door, to, &mut packet, &Cargo::Memory(memory))?;
+            self.sent(to, label, length, how, token);
+            return Ok(());
+        }
+        self.send_long(door, to, (label, flags), memory, (how, token))
+    }
+
+    #[inline]
+    fn sent(
+        &mut self,
+        to: PeerId,
+        label: Label,
+        length: usize,
+        how: How,
+        token: Option<S::Token>,
+    ) {
+        if how == How::Injected {
+            return;
+        }
+        let outcome = Outcome::of(token, Kind::Send, to);
+        let (is_tagged, tag) = (label.tag.is_some(), label.tag.unwrap_or(0));
+        self.core.done.push_back(Outcome { is_tagged, tag, length, ..outcome });
+    }
+
+    #[inline(never)]
+    fn send_long(
+        &mut self,
+        door: Door,
+        to: PeerId,
+        (label, flags): (Label, u8),
+        memory: &S::Memory,
+        (how, token): (How, Option<S::Token>),
+    ) -> Result<(), Refusal> {
+        let length = memory.length();
+        let is_inline = length <= self.core.options.inline_bytes_max;
+        if !is_inline && how == How::Injected {
+            return Err(Refusal::TooLong);
+        }
+        let answered = how == How::Delivered;
+        // A chunk: the memory is free at once, if nobody waits for the delivery.
+        if !is_inline && !answered && self.core.fits_chunk(to, length)
+            && let Some(chunk) = self.core.chunk_for(to, (memory, 0, length))
+        {
+            let chunk = chunk.map_err(|_| Refusal::TooLong)?;
+            let first = First { flags, body: Body::Chunk, chunk, length: short(length) };
+            let packet = begin(label, first);
+            if let Err(refusal) = self.emit(door, to, &packet) {
+                self.core.take_back(to, chunk);
+                return Err(refusal);
+            }
+            self.sent(to, label, length, how, token);
+            return Ok(());
+        }
+        if self.core.operations.length() >= self.core.options.operations_max {
+            return Err(Refusal::Busy);
+        }
+        let operation = Operation {
+            peer: to,
+            token,
+            kind: Kind::Send,
+            is_tagged: label.tag.is_some(),
+            tag: label.tag.unwrap_or(0),
+            key: 0,
+            memory: Some(memory.clone()),
+            push: None,
+        };
+        let number = self.core.operations.insert(operation);
+        let sent = if is_inline {
+            let first = First::inline(flags | ANSWERED, short(length));
+            let mut packet = begin(label, first);
+            packet.word(number);
+            self.emit_inline(door, to, &mut packet, &Cargo::Memory(memory))
+        } else {
+            let first = First { flags, body: Body::Fetch, chunk: 0, length: 0 };
+            let mut packet = begin(label, first);
+            packet.word(number);
+            self.core.add_spans(to, &mut packet, memory);
+            self.emit(door, to, &packet)
+        };
+        if sent.is_err() {
+            self.core.operations.remove(number);
+        }
+        sent
+    }
+
+    /// Sends a packet with as many bytes of the body as fit, and the others behind it. If the first
+    /// was sent, then the others are, now or later.
+    #[inline]
+    pub(crate) fn emit_inline(
+        &mut self,
+        door: Door,
+        to: PeerId,
+        packet: &mut Packet,
+        cargo: &Cargo<'_, S::Memory>,
+    ) -> Result<(), Refusal> {
+        let length = cargo.length();
+        let part = length.min(packet.room());
+        if part > 0 {
+            cargo.read(0, packet.space(part)).map_err(|_| Refusal::TooLong)?;
+        }
+        self.emit(door, to, packet)?;
+        if part < length {
+            self.emit_more(door, to, part, cargo);
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn emit_more(
+        &mut self,
+        door: Door,
+        to: PeerId,
+        mut at: usize,
+        cargo: &Cargo<'_, S::Memory>,
+    ) {
+        let mut refused = false;
+        while at < cargo.length() {
+            let packet = next_part(&mut at, cargo);
+            refused = refused || self.emit(door, to, &packet).is_err();
+            if refused {
+                self.core.queue(to, packet);
+            }
+        }
+    }
+
+    /// Sends parts of the bodies that were asked for, as far as there are chunks.
+    pub(crate) fn push_parts(&mut self) {
+        while let Some(number) = self.core.pushing.pop_front() {
+            while self.core.push_part(number) {}
+        }
+    }
+}
+
+/// The next packet of a body.
+fn next_part<M: Memory>(at: &mut usize, cargo: &Cargo<'_, M>) -> Packet {
+    let mut packet = Packet::new(Code::More);
+    let part = (cargo.length() - *at).min(packet.room());
+    // Memory that went away between two packets: the peer gets zeros, which is as good as what the
+    // program promised.
+    let _ = cargo.read(*at, packet.space(part));
+    *at += part;
+    packet
+}
+
+fn begin(label: Label, first: First) -> Packet {
+    let code = if label.tag.is_some() { Code::Tagged } else { Code::Untagged };
+    let mut packet = Packet::new(code);
+    packet.word(first.word());
+    if let Some(tag) = label.tag {
+        packet.word(tag);
+    }
+    if let Some(data) = label.data {
+        packet.word(data);
+    }
+    packet
+}
+
+impl<E: Endpoint, S: Surface> Core<E, S> {
+    /// True if a body of this length may go in a chunk to a peer.
+    pub(crate) fn fits_chunk(&mut self, to: PeerId, length: usize) -> bool {
+        length <= self.options.chunk_bytes_max && self.peers.at(to).maps
+    }
+
+    /// Adds where the kernel finds a body, or that it does not: its length, then the spans.
+    pub(crate) fn add_spans(&mut self, to: PeerId, packet: &mut Packet, memory: &S::Memory) {
+        packet.word(memory.length() as u64);
+        let near = self.is_near(to) && self.options.kernel;
+        let spans = if near { memory.spans() } else { None };
+        let fit = |spans: &Vec<Span>| spans.len() <= SPANS_MAX.min(packet.room() / 16);
+        let spans = spans.filter(fit).unwrap_or_default();
+        for span in spans {
+            packet.word(span.address).word(span.length);
+        }
+    }
+
+    /// Queues a packet with a body of bytes, and what does not fit behind it.
+    pub(crate) fn queue_inline(
+        &mut self,
+        to: PeerId,
+        mut packet: Packet,
+        cargo: &Cargo<'_, S::Memory>,
+    ) -> Result<(), Failure> {
+        let mut at = cargo.length().min(packet.room());
+        cargo.read(0, packet.space(at))?;
+        self.queue(to, packet);
+        while at < cargo.length() {
+            let packet = next_part(&mut at, cargo);
+            self.queue(to, packet);
+        }
+        Ok(())
+    }
+
+    /// The peer asks for a body: number here, number there, bytes.
+    pub(crate) fn asked(&mut self, from: PeerId, mut reader: Reader<'_>) -> Option<()> {
+        let (number, fetch, wanted) = (reader.word()?, reader.word()?, reader.word()?);
+        let operation = self.operations.get_mut(number)?;
+        let length = operation.memory.as_ref().map_or(0, Memory::length);
+        let end = usize::try_from(wanted).ok()?;
+        if operation.peer != from || operation.push.is_some() || end > length {
+            return None;
+        }
+        operation.push = Some(Push { fetch, at: 0, end });
+        self.pushing.push_back(number);
+        Some(())
+    }
+
+    /// A chunk is free again: the operations that wait for one go on.
+    pub(crate) fn released(&mut self) {
+        self.pushing.append(&mut self.starved);
+    }
+
+    /// Queues one part of a body. False if there is none, or no chunk for it.
+    fn push_part(&mut self, number: u64) -> bool {
+        let Some(operation) = self.operations.get(number) else { return false };
+        let (Some(push), Some(memory)) = (operation.push, operation.memory.clone()) else {
+            return false;
+        };
+        let (peer, length) = (operation.peer, (push.end - push.at).min(self.options.chunk_bytes));
+        if length == 0 {
+            return false;
+        }
+        let Some(chunk) = self.chunk_for(peer, (&memory, push.at, length)) else {
+            self.starved.push_back(number);
+            return false;
+        };
+        let Ok(chunk) = chunk else {
+            self.end_operation(number, Err(Failure::Fault));
+            return false;
+        };
+        let first = First { flags: 0, body: Body::Chunk, chunk, length: short(length) };
+        let mut packet = Packet::new(Code::Part);
+        packet.word(first.word()).word(push.fetch).word(push.at as u64);
+        self.queue(peer, packet);
+        if let Some(operation) = self.operations.get_mut(number) {
+            operation.push = Some(Push { at: push.at + length, ..push });
+        }
+        true
+    }
+}

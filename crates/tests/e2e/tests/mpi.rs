@@ -1,0 +1,180 @@
+//! Programs of MPI and of libfabric over weft, by its provider: `libweft-fi.so`.
+//!
+//! The programs and libraries are Debian's, unchanged. `programs/mpi/messages.c` and `windows.c`
+//! have what is checked.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use weft_e2e::{Case, Ended, Node, Outcome, Skip, cases, program, suite};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// A job whose rank was killed has ended by then.
+const END_WITHIN: Duration = Duration::from_secs(15);
+
+fn main() -> ExitCode {
+    let mut cases = cases![
+        libfabric_lists_the_provider_where_weft_says_that_it_is,
+        a_ping_pong_goes_by_messages_and_by_tags,
+        a_job_starts_a_daemon_if_there_is_none,
+        a_killed_rank_ends_the_job_and_leaves_nothing,
+        without_a_daemon_that_can_be_started_the_reason_is_told,
+    ];
+    for ranks in [1, 2, 5] {
+        let name = format!("messages_are_right_on_{ranks}_ranks");
+        cases.push(Case::new(name, move || messages(ranks)));
+    }
+    for ranks in [2, 4] {
+        let name = format!("windows_are_right_on_{ranks}_ranks");
+        cases.push(Case::new(name, move || windows(ranks)));
+    }
+    suite::main(cases)
+}
+
+/// A program that finds the provider.
+fn with_provider(node: &Node, program: impl AsRef<Path>) -> Command {
+    let path = node.start(node.weft(["fi", "path"])).wait(LIMIT).success();
+    let mut command = node.plain(program.as_ref());
+    command.env("FI_PROVIDER_PATH", path.stdout.trim()).current_dir(node.directory());
+    command
+}
+
+/// A job of Open MPI over the provider.
+fn job(node: &Node, ranks: u32, program: &Path) -> Result<Command, Skip> {
+    let mut command = with_provider(node, program::find("orterun")?);
+    // It refuses to run as root, and more processes than processors, otherwise.
+    command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+    command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
+    command.args(["--mca", "mtl_ofi_provider_include", "weft"]);
+    command.arg("-np").arg(ranks.to_string()).arg(program);
+    Ok(command)
+}
+
+/// Compiles a program of `programs/mpi`.
+fn compiled(node: &Node, name: &str) -> Result<PathBuf, Skip> {
+    let binary = node.directory().join(name.trim_end_matches(".c"));
+    let mut compiler = Command::new(program::find("mpicc.openmpi")?);
+    compiler.args(["-O1", "-Wall", "-o"]).arg(&binary);
+    compiler.arg(program::script(&format!("mpi/{name}")));
+    let output = compiler.output().expect("the compiler starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(binary) } else { Err(Skip(format!("mpicc.openmpi: {said}"))) }
+}
+
+fn is_right(ended: &Ended) {
+    let right = ended.stdout.contains("all right");
+    assert!(right && ended.code() == 0 && !ended.stderr.contains("panicked"), "{}", ended.report());
+}
+
+fn libfabric_lists_the_provider_where_weft_says_that_it_is() -> Outcome {
+    let node = Node::without_daemon();
+    let fi_info = program::find("fi_info")?;
+    let mut shell = node.plain("sh");
+    let script = r#"eval "$("$1" fi env)" && exec "$2" -p weft"#;
+    shell.args(["-c", script, "sh"]).arg(program::weft()).arg(fi_info);
+    let ended = node.start(shell).wait(LIMIT).success();
+    for words in ["provider: weft", "fabric: weft", "type: FI_EP_RDM"] {
+        assert!(ended.stdout.contains(words), "{}", ended.report());
+    }
+    Ok(())
+}
+
+fn a_ping_pong_goes_by_messages_and_by_tags() -> Outcome {
+    let node = Node::new();
+    let fi_pingpong = program::find("fi_pingpong")?;
+    for mode in ["msg", "tagged"] {
+        let port = weft_e2e::process::free_port().to_string();
+        let end = |port_flag: &str| {
+            let mut command = with_provider(&node, &fi_pingpong);
+            command.args(["-p", "weft", "-e", "rdm", "-c", "-I", "200", "-m", mode]);
+            command.args([port_flag, &port]);
+            command
+        };
+        let mut server = node.start(end("-B"));
+        server.await_port(port.parse().expect("a number"));
+        let mut client = end("-P");
+        client.arg("127.0.0.1");
+        let client = node.start(client).wait(LIMIT).success();
+        assert!(client.stdout.contains("1m"), "{}", client.report());
+        let _ = server.wait(LIMIT).success();
+    }
+    Ok(())
+}
+
+fn messages(ranks: u32) -> Outcome {
+    let node = Node::new();
+    let program = compiled(&node, "messages.c")?;
+    is_right(&node.start(job(&node, ranks, &program)?).wait(LIMIT));
+    Ok(())
+}
+
+fn windows(ranks: u32) -> Outcome {
+    let node = Node::new();
+    let program = compiled(&node, "windows.c")?;
+    let mut command = job(&node, ranks, &program)?;
+    // One-sided operations go to the provider, too, and not to memory of Open MPI's own.
+    command.env("OMPI_MCA_btl", "self,ofi").env("OMPI_MCA_osc", "rdma");
+    command.env("OMPI_MCA_btl_ofi_provider_include", "weft");
+    command.env("WITHOUT_COMPARE_AND_SWAP", "1");
+    is_right(&node.start(command).wait(LIMIT));
+    Ok(())
+}
+
+fn a_job_starts_a_daemon_if_there_is_none() -> Outcome {
+    let node = Node::without_daemon();
+    let program = compiled(&node, "loop.c")?;
+    let mut job = node.start(job(&node, 2, &program)?);
+    job.await_output("begun");
+    let status = node.status();
+    let text = status.to_string();
+    assert!(text.matches("fi loop").count() >= 2, "the endpoints of the ranks are listed: {text}");
+    job.signal(Signal::TERM);
+    let _ = job.wait(END_WITHIN);
+    let _ = node.start(node.weft(["down"])).wait(LIMIT).success();
+    Ok(())
+}
+
+/// The processes that run a program.
+fn processes(program: &Path) -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").expect("processes").flatten();
+    entries
+        .filter(|entry| std::fs::read_link(entry.path().join("exe")).is_ok_and(|it| it == program))
+        .filter_map(|entry| Pid::from_raw(entry.file_name().to_string_lossy().parse().ok()?))
+        .collect()
+}
+
+fn a_killed_rank_ends_the_job_and_leaves_nothing() -> Outcome {
+    for signal in [Signal::KILL, Signal::SEGV] {
+        let node = Node::new();
+        let program = compiled(&node, "loop.c")?;
+        let mut job = node.start(job(&node, 3, &program)?);
+        job.await_output("begun");
+        let ranks = processes(&program);
+        assert_eq!(ranks.len(), 3);
+        kill_process(ranks[1], signal).expect("it runs");
+        let killed = Instant::now();
+        let ended = job.wait(END_WITHIN);
+        assert_ne!(ended.code(), 0, "{}", ended.report());
+        while !processes(&program).is_empty() {
+            assert!(killed.elapsed() < END_WITHIN, "ranks are left");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let endpoints = |status: &serde_json::Value| !status.to_string().contains("fi loop");
+        let _ = node.await_status("without the endpoints of the job", endpoints);
+    }
+    Ok(())
+}
+
+fn without_a_daemon_that_can_be_started_the_reason_is_told() -> Outcome {
+    let node = Node::without_daemon();
+    let fi_pingpong = program::find("fi_pingpong")?;
+    let mut command = with_provider(&node, fi_pingpong);
+    command.args(["-p", "weft", "-e", "rdm", "127.0.0.1"]);
+    command.env("WEFT_DAEMON_SOCKET", "/proc/nowhere/n.sock");
+    let ended = node.start(command).wait(LIMIT);
+    assert_ne!(ended.code(), 0, "{}", ended.report());
+    Ok(())
+}
