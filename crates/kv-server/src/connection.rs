@@ -50,6 +50,8 @@ pub(crate) struct Connection {
     ready: usize,
     /// Up to where `out` may be sent when which batch is safe.
     held: VecDeque<(Lsn, usize)>,
+    /// Whether the client sends nothing more.
+    pub is_at_end: bool,
     /// Whether the buffer may have a whole command that was not carried out.
     pub has_backlog: bool,
     /// Whether the socket took less than there was to send.
@@ -75,13 +77,14 @@ impl Connection {
             sent: 0,
             ready: 0,
             held: VecDeque::new(),
+            is_at_end: false,
             has_backlog: false,
             is_blocked: false,
             interest: rustix::event::epoll::EventFlags::empty(),
         }
     }
 
-    /// Reads what is there. Returns how many bytes; an error also at the end of the stream.
+    /// Reads what is there. Returns how many bytes.
     pub(crate) fn read(&mut self, spares: &mut Spares) -> io::Result<usize> {
         if matches!(self.stage, Stage::Closing(_) | Stage::Lingering(_)) {
             return self.throw_away(spares);
@@ -94,8 +97,10 @@ impl Connection {
             buffer.reserve(READ_STEP.max((pending / 2).min(4 << 20)));
             let room = buffer.capacity() - buffer.len();
             match rustix::io::read(&self.stream, spare_capacity(buffer)) {
-                Ok(0) if sum == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(0) => break,
+                Ok(0) => {
+                    self.is_at_end = true;
+                    break;
+                }
                 Ok(count) => {
                     sum += count;
                     if count < room {
@@ -108,6 +113,9 @@ impl Connection {
             }
         }
         self.has_backlog |= sum > 0;
+        if sum == 0 {
+            self.parser.release(&mut spares.input);
+        }
         Ok(sum)
     }
 
@@ -221,6 +229,9 @@ impl Connection {
             let _ = self.stream.shutdown(std::net::Shutdown::Write);
             self.stage = Stage::Lingering(Instant::now() + LINGERING);
         }
+        if self.is_at_end && !self.has_backlog && self.out.is_empty() {
+            self.stage = Stage::Over;
+        }
         Ok(sum)
     }
 
@@ -254,7 +265,7 @@ impl Connection {
 
     /// Whether more may be read.
     pub(crate) fn may_read(&self, input_max: usize) -> bool {
-        self.stage != Stage::Open || self.parser.pending() < input_max
+        !self.is_at_end && (self.stage != Stage::Open || self.parser.pending() < input_max)
     }
 
     /// Whether commands that are there may be carried out.

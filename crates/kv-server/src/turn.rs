@@ -174,7 +174,7 @@ impl Turns {
         if !flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
             return;
         }
-        if flags.contains(EventFlags::HUP | EventFlags::ERR) {
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
             connection.stage = Stage::Over;
             return;
         }
@@ -182,7 +182,6 @@ impl Turns {
             Ok(count) => {
                 self.gauges.input_bytes += u64::try_from(count).unwrap_or(0);
             }
-            // What came before the end was carried out in the turns before.
             Err(_) => connection.stage = Stage::Over,
         }
     }

@@ -21,8 +21,11 @@ pub(crate) enum Error {
 
 /// The sum of two numbers in text.
 pub(crate) fn add(one: &[u8], other: &[u8]) -> Result<String, Error> {
-    let (one, other) = (Number::read(one)?, Number::read(other)?);
-    Ok(one.plus(&other)?.show())
+    // What is no number counts before what is infinite.
+    match (Number::read(one), Number::read(other)) {
+        (Err(Error::NoNumber), _) | (_, Err(Error::NoNumber)) => Err(Error::NoNumber),
+        (one, other) => Ok(one?.plus(&other?)?.show()),
+    }
 }
 
 /// A number: the mantissa times two to the power of the exponent.
@@ -46,6 +49,9 @@ impl Number {
         };
         if ["inf", "infinity"].iter().any(|it| digits.eq_ignore_ascii_case(it)) {
             return Err(Error::NotFinite);
+        }
+        if let Some(digits) = digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
+            return Self::hexadecimal(is_negative, digits);
         }
         let (digits, power) = match digits.split_once(['e', 'E']) {
             Some((digits, power)) => (digits, power.parse().map_err(|_| Error::NoNumber)?),
@@ -78,6 +84,15 @@ impl Number {
             return Self::rounded(is_negative, &product, 0, false);
         }
         Self::quotient(is_negative, big, ten)
+    }
+
+    /// Whole hexadecimal digits; the C library also reads fractions and powers of them.
+    fn hexadecimal(is_negative: bool, digits: &str) -> Result<Self, Error> {
+        let mut big = Big::default();
+        for digit in digits.chars() {
+            big.times_plus(16, digit.to_digit(16).ok_or(Error::NoNumber)?);
+        }
+        if digits.is_empty() { Err(Error::NoNumber) } else { Self::rounded(is_negative, &big, 0, false) }
     }
 
     /// The quotient of two numbers, with 64 bits.
@@ -346,6 +361,8 @@ mod tests {
         for text in ["", "a", "1 ", "0x", ".", "e5", "1e", "--1"] {
             assert_eq!(add(b"0", text.as_bytes()), Err(Error::NoNumber), "{text}");
         }
+        assert_eq!(add(b"0x10", b"-0X1f").as_deref(), Ok("-15"));
+        assert_eq!(add(b"inf", b"("), Err(Error::NoNumber));
         assert_eq!(add(b"1e4932", b"1e4932"), Err(Error::NotFinite));
         assert_eq!(add(b"0", b"inf"), Err(Error::NotFinite));
     }

@@ -29,6 +29,18 @@ pub(crate) fn double(text: &[u8]) -> Option<f64> {
         .then_some(number)
 }
 
+/// A bound of scores, which is read less strictly: spaces may be before it, nothing is 0, and what
+/// is too large is infinite.
+#[must_use]
+pub(crate) fn bound(text: &[u8]) -> Option<f64> {
+    let text = text.trim_ascii_start();
+    if text.is_empty() {
+        return Some(0.0);
+    }
+    let overflown = || std::str::from_utf8(text).ok()?.parse().ok();
+    double(text).or_else(overflown).filter(|number| !number.is_nan())
+}
+
 /// Whole hexadecimal numbers, which `strtod` reads.
 fn hexadecimal(text: &str) -> Option<f64> {
     let (sign, digits) = text.strip_prefix('-').map_or((1.0, text), |rest| (-1.0, rest));

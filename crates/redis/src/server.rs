@@ -323,8 +323,9 @@ impl Server {
             format!("ERR unknown command '{name}', with args beginning with: {rest}").into()
         };
         let entry = *self.find(&[words[0]]).ok_or_else(unknown)?;
-        let entry = match (entry.run, words.get(1)) {
-            (Run::Container, Some(second)) => *self.find(&words[..2]).ok_or_else(|| {
+        let has_inner = matches!(entry.run, Run::Container) || entry.name == "command";
+        let entry = match words.get(1) {
+            Some(second) if has_inner => *self.find(&words[..2]).ok_or_else(|| {
                 let (name, second) = (entry.name.to_ascii_uppercase(), shown(second));
                 Fault::from(format!("ERR unknown subcommand '{second}'. Try {name} HELP."))
             })?,

@@ -56,7 +56,7 @@ pub(crate) fn get(call: &mut Call<'_, '_>) -> Done {
 pub(crate) fn set(call: &mut Call<'_, '_>) -> Done {
     let (pairs, rest) = call.words[2..].as_chunks::<2>();
     if !rest.is_empty() {
-        return Err("ERR wrong number of arguments for 'config|set' command".into());
+        return Err(crate::fault::SYNTAX);
     }
     let fixed = all(call.server);
     let mut parameters = call.server.parameters.clone();

@@ -6,10 +6,10 @@ use crate::fault::Done;
 
 pub(crate) fn get(call: &mut Call<'_, '_>) -> Done {
     let count = match call.words {
-        [_, _, count] => match integer(count)? {
-            -1 => usize::MAX,
-            count => usize::try_from(count)
-                .map_err(|_| "ERR count should be greater than or equal to -1")?,
+        [_, _, count] => match integer(count) {
+            Ok(-1) => usize::MAX,
+            Ok(count @ 0..) => usize::try_from(count).unwrap_or(usize::MAX),
+            _ => return Err("ERR count should be greater than or equal to -1".into()),
         },
         _ => 10,
     };

@@ -252,7 +252,7 @@ pub(crate) fn zmscore(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Rep
 fn bound(word: &[u8]) -> Result<Bound<f64>, Fault> {
     let (is_outside, digits) =
         word.strip_prefix(b"(").map_or((false, word), |digits| (true, digits));
-    let number = number::double(digits).ok_or("ERR min or max is not a float")?;
+    let number = number::bound(digits).ok_or("ERR min or max is not a float")?;
     Ok(if is_outside { Bound::Excluded(number) } else { Bound::Included(number) })
 }
 
