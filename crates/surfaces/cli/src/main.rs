@@ -22,6 +22,7 @@ mod demo;
 mod fabric;
 mod fi;
 mod information;
+mod kv;
 mod lab;
 mod manual;
 mod measure;
@@ -89,6 +90,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
         #[cfg(feature = "simulator")]
         Command::Sim(command) => sim::sim(command),
+        Command::Kv(command) => kv::kv(command),
         Command::Demo(arguments) => demo::demo(arguments),
         Command::Fi(command) => fi::fi(command),
         Command::Config(command) => config::config(command, invocation.flags.clone()),

@@ -1,0 +1,8 @@
+//! The engine against a model: what each batch left, on a disk that forgets, tears and fails.
+
+#![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
+
+mod damage;
+mod model;
+mod power;
+mod threads;
