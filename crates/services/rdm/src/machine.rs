@@ -3,11 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use weft_fabric::{
-    Access, Armed, Audience, Blocking, Endpoint, EndpointAddress, Event, GrantError, Issued,
-    LocalRange, Message, MessageHeader, Operation as FabricOperation, OperationError, PATIENCE,
-    Peer as Handle, Region, RegisterError, RemoteKey, SendError, Target, Waited,
-};
+use weft_fabric::{Access, Armed, Audience, Blocking, Endpoint, EndpointAddress, Event, GrantError, Issued, LocalRange, Message, MessageHeader, Operation as FabricOperation, OperationError, PATIENCE, Peer as Handle, Region, RegisterError, RemoteKey, SendError, Target, Value, Waited};
 
 use crate::fetching::{Fetch, Get};
 use crate::matching::{Posted, Unexpected};
@@ -329,9 +325,9 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
                 let address = self.core.peers.at(to).address;
                 self.core.peers.at(to).state = State::Connecting;
                 match self.endpoint.connect(address, CONNECT | u64::from(to.0)) {
-                    Ok(Issued::Done(value)) => self.core.connected(to, Handle::of_value(value)),
+                    Ok(Issued::Done(Value::Peer(handle))) => self.core.connected(to, handle),
                     Ok(Issued::Pending) => return Ok(None),
-                    Err(_) => self.core.down(to),
+                    Ok(Issued::Done(_)) | Err(_) => self.core.down(to),
                 }
                 self.make_ready(to)
             }
@@ -438,7 +434,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         }
     }
 
-    fn completion(&mut self, context: u64, result: Result<u64, OperationError>) {
+    fn completion(&mut self, context: u64, result: Result<Value, OperationError>) {
         let number = context & NUMBER;
         match context & !NUMBER {
             CONNECT => {
@@ -448,8 +444,8 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
                     return;
                 }
                 match result {
-                    Ok(value) => self.connected(peer, Handle::of_value(value)),
-                    Err(_) => self.down(peer),
+                    Ok(Value::Peer(handle)) => self.connected(peer, handle),
+                    Ok(_) | Err(_) => self.down(peer),
                 }
             }
             GET => self.got(usize::try_from(number).unwrap_or(usize::MAX), result.is_ok()),
