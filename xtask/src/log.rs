@@ -59,8 +59,8 @@ impl Log {
     }
 }
 
-/// Of a processor that others want, too, it gets a tenth. With less it would have no end on a machine
-/// that others keep busy.
+/// Of a processor that others want, too, it gets a tenth. With less it would have no end on a
+/// machine that others keep busy.
 const NICE: &str = "10";
 
 /// The same command with a low priority.
