@@ -9,8 +9,8 @@ pub enum Log {
     /// It is shown at once.
     #[default]
     Shown,
-    /// It is kept to be shown at the end of the stage, which runs beside others. What it runs gets
-    /// the processors when nobody else wants them.
+    /// It is kept to be shown at the end of the stage, which runs beside others. What it runs has
+    /// a low priority.
     Kept(String),
 }
 
@@ -31,7 +31,7 @@ impl Log {
         match self {
             Self::Shown => command.status(),
             Self::Kept(_) => {
-                let output = last(&command).output()?;
+                let output = lowered(&command).output()?;
                 self.line(String::from_utf8_lossy(&output.stdout).trim_end());
                 self.line(String::from_utf8_lossy(&output.stderr).trim_end());
                 Ok(output.status)
@@ -46,7 +46,7 @@ impl Log {
         mut read: impl FnMut(&str),
     ) -> std::io::Result<ExitStatus> {
         if let Self::Kept(_) = self {
-            command = last(&command);
+            command = lowered(&command);
         }
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         if let Some(output) = child.stdout.take() {
@@ -59,10 +59,14 @@ impl Log {
     }
 }
 
-/// The same command with the lowest priority.
-fn last(command: &Command) -> Command {
+/// Of a processor that others want, too, it gets a tenth. With less it would have no end on a
+/// machine that others keep busy.
+const NICE: &str = "10";
+
+/// The same command with a low priority.
+fn lowered(command: &Command) -> Command {
     let mut niced = Command::new("nice");
-    niced.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    niced.args(["-n", NICE]).arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => niced.env(name, value),
@@ -80,18 +84,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runs_beside_others_is_kept_and_comes_last() {
+    fn what_runs_beside_others_is_kept_and_has_a_low_priority() {
         let mut log = Log::Kept(String::new());
         let mut command = Command::new("sh");
         command.args(["-c", "nice; echo $A$B >&2; pwd; exit 3"]).current_dir("/");
         command.env("A", "x").env_remove("B");
         let status = log.run(command).expect("sh is part of the system");
         assert_eq!(status.code(), Some(3));
-        assert!(matches!(&log, Log::Kept(text) if text == "19\n/\nx\n"), "{log:?}");
+        let nice = lines_of(&log).remove(0).parse::<i32>().expect("a number");
+        assert!(nice >= 10, "{nice}");
+        assert_eq!(lines_of(&log)[1..], ["/", "x"]);
         let mut command = Command::new("nice");
         command.stdin(Stdio::null());
         let mut lines = Vec::new();
         log.read(command, |line| lines.push(line.to_owned())).expect("it is there");
-        assert_eq!(lines, ["19"]);
+        assert_eq!(lines, [nice.to_string()]);
+    }
+
+    fn lines_of(log: &Log) -> Vec<&str> {
+        match log {
+            Log::Shown => Vec::new(),
+            Log::Kept(text) => text.lines().collect(),
+        }
     }
 }

@@ -49,7 +49,7 @@ pub struct Stage {
     /// The description for `--list`.
     pub text: &'static str,
     /// Whether the stage runs beside the others, when these leave processors idle. No other stage
-    /// needs its results.
+    /// needs its results, nor waits for a folder that it locks.
     pub is_beside: bool,
     /// Runs the stage.
     pub run: fn(&mut Run) -> Outcome,
@@ -72,7 +72,7 @@ pub const END_TO_END: &str = "end-to-end";
 /// All stages. Those that run beside others run in this order, and so do the others.
 pub const STAGES: [Stage; 8] = [
     Stage::new("format", "cargo fmt --check", format),
-    Stage::new("lint", "clippy over all targets, warnings denied", lint).beside(),
+    Stage::new("lint", "clippy over all targets, warnings denied", lint),
     Stage::new("build", "the command and its preload library, optimised", build),
     Stage::new("test", "unit, property, conformance, layer tests and the fuzz corpus", test),
     Stage::new("loom", "models of the shared-memory algorithms", loom).beside(),

@@ -180,7 +180,7 @@ int main(int count, char **words)
     int is_process = is_alone || is_in_handler || is_stopped;
     for (size_t place = 0; place < sizeof unread; place++)
         unread[place] = place % 251;
-    alarm(50);
+    alarm(200);
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t size = sizeof at;
     if (is_far) {

@@ -20,7 +20,7 @@ MTU = 1500
 TYPE = 0x88B5  # For experiments (IEEE 802).
 GROUP = "239.1.2.3"
 PORT = 5000
-LIMIT = 60
+LIMIT = 150
 # The default is twelve seconds: hosts of users may have joined groups before the daemon began.
 LEARN_MS = 1000
 

@@ -9,7 +9,7 @@ import sys
 import time
 
 WEFT, DIRECTORY = sys.argv[1], pathlib.Path(sys.argv[3])
-LIMIT = 60
+LIMIT = 150
 # Shorter than the default, so that a case of silence is soon over.
 SILENCE_MS = 2000
 # As where a firewall lets these through alone.

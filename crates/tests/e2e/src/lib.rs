@@ -64,7 +64,7 @@ pub fn providers(usual: &[&str]) -> Vec<String> {
 #[must_use]
 pub fn provider_limit() -> Duration {
     let is_named = std::env::var_os("WEFT_E2E_PROVIDERS").is_some();
-    Duration::from_secs(if is_named { 600 } else { 90 })
+    Duration::from_secs(if is_named { 600 } else { 240 })
 }
 
 /// The address of their interface.

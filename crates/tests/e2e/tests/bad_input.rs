@@ -14,7 +14,7 @@ use weft_e2e::{
     Case, Ended, Node, Outcome, Running, Skip, as_usual, cases, process, program, suite,
 };
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let mut cases = cases![

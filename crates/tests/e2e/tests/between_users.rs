@@ -11,7 +11,7 @@ use weft_e2e::exchange::exchange;
 use weft_e2e::users::{ONE, OTHER, Shared, as_user};
 use weft_e2e::{Node, Outcome, Running, Skip, cases, program, suite};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     suite::main(cases![

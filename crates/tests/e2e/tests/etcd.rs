@@ -13,7 +13,7 @@ use weft_e2e::host::key;
 use weft_e2e::{Case, Etcd, Host, Namespace, Node, Outcome, Skip, suite};
 
 /// A busy machine does not reach it.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     suite::main(vec![

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use weft_e2e::{Case, Ended, Node, Outcome, as_usual, program, suite, three_ways};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let mut cases = three_ways(handlers);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
 use weft_libfabric::Library;
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(240);
 /// A hundred rounds of `deaths` take as long.
 const LONG_LIMIT: Duration = Duration::from_secs(1500);
 /// Gives the case its own `/run`, where the names of namespaces are.

@@ -15,7 +15,7 @@ use weft_e2e::{Case, Host, Node, Outcome, suite};
 use weft_membership::{FabricKeys, OwnIdentity, Role, Session, Tls, Versions};
 
 /// A busy machine does not reach it.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     suite::main(vec![

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weft_e2e::{Case, Ended, Node, Outcome, Running, Skip, as_usual, cases, program, suite};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 /// Connections of a client; a multiple of its number of threads.
 const COUNT: u64 = 120;
 

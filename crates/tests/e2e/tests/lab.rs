@@ -8,8 +8,8 @@ use std::time::Duration;
 use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
 use weft_libfabric::Library;
 
-const LIMIT: Duration = Duration::from_secs(120);
-const ENDS: Duration = Duration::from_secs(130);
+const LIMIT: Duration = Duration::from_secs(240);
+const ENDS: Duration = Duration::from_secs(250);
 /// Gives the case its own `/run`, in which a lab keeps its state and the names of its namespaces.
 const PRIVATE: &str = "mount -t tmpfs tmpfs /run && exec \"$@\"";
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use weft_e2e::{Ended, Node, Outcome, Running, Skip, cases, program, setting, suite};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     suite::main(cases![

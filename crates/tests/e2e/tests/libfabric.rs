@@ -32,7 +32,7 @@ const NOT_OVER_VERBS: [&str; 4] = [
     "late_bytes_meet_nobody",
     "long_messages_leave_no_port_deaf",
 ];
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 /// The number of each operation.
 const TOKEN: u64 = 77;
 const BOTH: Rights = Rights { read: true, write: true };

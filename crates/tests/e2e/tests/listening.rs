@@ -12,7 +12,7 @@ use weft_e2e::{Case, Outcome, Skip, source, suite};
 use weft_libfabric::{Error, Library, Port, PortOptions, Report, Wanted};
 
 /// A busy machine does not reach it.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 /// The state of a socket that listens, in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use weft_e2e::exchange::exchange;
 use weft_e2e::{Case, Node, Outcome, program, suite};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Functions that the library calls by names which others may take: none makes a system call that
 /// is weft's own. For any other function, `crates/surfaces/preload/build.rs` has an entry.

@@ -9,7 +9,7 @@ use weft_e2e::{
     Case, Ended, Node, Outcome, Running, Skip, Under, is_one_sided, process, program, suite,
 };
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let mut cases = Vec::new();

@@ -17,7 +17,7 @@ use weft_e2e::{
 };
 
 /// Time limit of each run of a case, without the time for which its peer is away.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 /// Runs of a case.
 const RUNS: u32 = 6;
 
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let names = suite::only().map_or_else(names, |name| Ok(vec![name]));
     let cases = match names {
         Ok(names) => {
-            let limit = Duration::from_secs(90) + RUNS * away();
+            let limit = Duration::from_secs(240) + RUNS * away();
             let case = |name: String| Case::new(name.clone(), move || compare(&name)).within(limit);
             names.into_iter().map(case).collect()
         }

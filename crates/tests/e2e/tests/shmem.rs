@@ -12,7 +12,7 @@ use weft_e2e::{Case, Ended, Node, Outcome, Skip, cases, program, setting, suite}
 use weft_shmem_api::headers;
 use weft_shmem_api::programs::{self, Naming};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// The rules that `programs/shmem.c` checks.
 const RULES: [&str; 13] = [

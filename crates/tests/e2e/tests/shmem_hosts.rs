@@ -17,7 +17,7 @@ use weft_e2e::{Ended, Host, Namespace, Node, Outcome, Skip, cases, host, program
 use weft_libfabric::Library;
 use weft_shmem_api::programs::{self, Naming};
 
-const LIMIT: Duration = Duration::from_secs(80);
+const LIMIT: Duration = Duration::from_secs(160);
 
 /// The rules that one job goes through.
 const RULES: [&str; 11] = [

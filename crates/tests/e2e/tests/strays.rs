@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weft_e2e::{Node, Outcome, program, suite, three_ways};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 const SAID: &str = "a connection is reset: its other end wrote bytes past weft";
 
 fn main() -> ExitCode {

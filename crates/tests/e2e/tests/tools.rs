@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use weft_e2e::{Case, Node, Outcome, Under, is_one_sided, process, program, suite};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let mut cases = Vec::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use weft_e2e::{Node, Outcome, program, suite, three_ways};
 
 /// The program notices itself when it stands still.
-const LIMIT: Duration = Duration::from_secs(80);
+const LIMIT: Duration = Duration::from_secs(160);
 const PAIRS: usize = 240;
 
 fn main() -> ExitCode {
