@@ -129,7 +129,7 @@ fn is_held_by_two(name: &str) -> bool {
 /// Cases that return to TCP for what only the kernel supports, or that write more than a lane holds
 /// to a peer that does not read.
 fn returns_to_tcp(name: &str) -> bool {
-    if name.starts_with("passed_to_a_program") {
+    if name.starts_with("passed_to_a_program") || name.starts_with("passed_when_") {
         return true;
     }
     const NAMES: [&str; 49] = [

@@ -205,6 +205,9 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         // This look comes before the look at the boundary. So the boundary before data that it
         // finds is posted, and the peer has claimed a word for each wakeup.
         let seen = self.shadow.look();
+        if self.state.may_meet_copies(self.lane) {
+            return seen.wakeups.min(self.common.wakeups_due(self.lane));
+        }
         let wakeups = self.state.wakeups_of(self.lane, seen.bytes);
         let more = self.state.on_lane() && wakeups > self.common.wakeups_due(self.lane);
         if more || wakeups > seen.wakeups {
@@ -224,8 +227,13 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
 
     /// Takes up to `most` wakeups out of the kernel's socket and returns how many it took.
     pub fn take_wakeups(&mut self, most: usize) -> usize {
-        // Across a network no wakeups come, but bytes that were read on the lane and came again.
-        let wakeups = if peer_rings(self.lane) { self.unread_wakeups().min(most) } else { most };
+        // Bytes that were read on the lane and came again may be any bytes. Across a network there
+        // are no others.
+        let wakeups = match self.state.copies() {
+            _ if !peer_rings(self.lane) => most,
+            0 => self.unread_wakeups().min(most),
+            copies => copies.min(most),
+        };
         if wakeups == 0 {
             return 0;
         }
@@ -445,10 +453,21 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// Across a network the peer's record still comes.
     pub fn has_no_use_for_lane(&mut self) -> bool {
         // The drain comes first, so that no wakeup follows that the looks behind it would miss.
-        peer_rings(self.lane)
-            && self.drain_all()
-            && self.origin() == Origin::Lane
-            && !self.state.has_unread(self.lane)
+        if !peer_rings(self.lane) || !self.drain_all() {
+            return false;
+        }
+        match self.origin() {
+            Origin::Lane => {}
+            // A peer that left for now may come again before it sees that this end left. It must
+            // not ring then.
+            Origin::Tcp { at_most: None } if self.state.has_asked() => {
+                for what in [WaitFor::Data, WaitFor::Room] {
+                    self.common.note_stale_if(|| self.lane.disarm(what));
+                }
+            }
+            _ => return false,
+        }
+        !self.state.has_unread(self.lane)
     }
 
     /// The same across a network, where the peer's record says that it follows.
