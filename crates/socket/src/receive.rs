@@ -90,7 +90,9 @@ impl ReceiveSide {
             return;
         }
         let has_left = self.route.on_lane() && self.route.has_boundary(lane);
-        if self.state.get() != ReceiveState::Open || has_left && !Copies::of(lane).are_all {
+        let may = !has_left
+            || Copies::of(lane).are_all && self.route.has_copies(lane, self.rest(lane).bytes);
+        if self.state.get() != ReceiveState::Open || !may {
             return;
         }
         // A peer that has left gets the request with the crossing to TCP, which follows: it may
@@ -612,6 +614,12 @@ impl ReceiveSide {
             && !self.is_broken()
             && !self.awaits_resend(lane);
         is_there.then(|| lane.posted(word::TO_TCP_POSITION).saturating_sub(self.route.taken()))
+    }
+
+    /// How many copies of bytes of the lane come next on TCP, while this end is on the lane.
+    pub(crate) fn copies_behind<L: Carry>(&self, lane: &L) -> usize {
+        let behind = if self.wakeups_of(lane, 1) > 0 { None } else { self.behind_lane(lane) };
+        behind.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
     /// True while unread bytes lie on the lane and may be read there.

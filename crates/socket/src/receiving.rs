@@ -243,6 +243,23 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         taken
     }
 
+    /// As [`ReceiveSide::behind_lane`], for an end that is to see the data there. The copies of the
+    /// bytes of the lane go: the kernel holds no data behind them that it has no room for. This end
+    /// reads those bytes on the lane, and cannot leave them to others on TCP any more.
+    pub fn behind_lane(&mut self) -> Option<u64> {
+        if self.state.behind_lane(self.lane)? > 0 {
+            let wakeups = self.take_wakeups(usize::MAX);
+            self.common.note_drained(wakeups);
+            let copies = self.state.copies_behind(self.lane);
+            if copies > 0 {
+                self.state.begin_tcp();
+                let taken = self.shadow.take_wakeups(copies);
+                self.state.took_wakeups(taken);
+            }
+        }
+        self.state.behind_lane(self.lane)
+    }
+
     /// Takes the wakeups out of the kernel's socket that were stale when the thread armed. Call it
     /// after the look that follows arming found nothing. A wakeup that became stale later stays,
     /// since it may be the only one that wakes another thread. `in_vain` says that bytes ended a

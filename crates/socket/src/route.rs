@@ -561,6 +561,11 @@ impl Inward {
         seen.min(self.left_to(end))
     }
 
+    /// True if the copies of the last `unread` bytes before the boundary to TCP were not taken.
+    pub fn has_copies<L: Carry>(&self, lane: &L, unread: u64) -> bool {
+        lane.posted(word::TO_TCP_POSITION).saturating_sub(self.taken) >= unread
+    }
+
     /// How many bytes on TCP come next that are copies of what the reader took from the lane.
     pub fn copies(&self) -> usize {
         let is_next = !self.on_lane() && self.taken >= self.wakeups_to;
