@@ -125,8 +125,7 @@ impl ReceiveSide {
         // the lane again only when this end has crossed them.
         let peer = PeerRoute::of(lane);
         let is_all = peer.is_on_tcp() && self.route.is_round_trip(lane, peer);
-        (peer.leaves_for_good() && peer.is_on_tcp() || is_all)
-            .then(|| self.has_asked() && is_all)
+        (peer.leaves_for_good() && peer.is_on_tcp() || is_all).then(|| self.has_asked() && is_all)
     }
 
     /// True if this end asked the peer to send all over TCP, and reads no more on the lane.
@@ -341,9 +340,7 @@ impl ReceiveSide {
     /// True if copies of bytes of the lane may lie on TCP behind the wakeups, of which this end does
     /// not know how many there are.
     pub(crate) fn may_meet_copies<L: Carry>(&self, lane: &L) -> bool {
-        self.on_lane()
-            && PeerRoute::of(lane).leaving().is_some()
-            && !self.route.has_boundary(lane)
+        self.on_lane() && PeerRoute::of(lane).leaving().is_some() && !self.route.has_boundary(lane)
     }
 
     /// Counts `wakeups` wakeups that were taken from TCP, or copies.
