@@ -188,6 +188,10 @@ fn returns_to_tcp(name: &str) -> bool {
 
 /// Cases whose connections weft leaves on TCP, wholly or in part.
 fn on_tcp(name: &str) -> bool {
+    if name.starts_with("dissolved_with") || name.starts_with("dissolved_after") {
+        // The socket that follows is counted, too.
+        return true;
+    }
     const NAMES: [&str; 26] = [
         "stdin_and_stdout_of_a_program",
         "standard_streams_are_reopened",

@@ -53,8 +53,8 @@ pub mod flag {
     pub const OTHER_USER: u32 = 2048;
     /// The next long write waits for the peer once, which is to come to the lane.
     pub const EARLY: u32 = 4096;
-    /// The kernel told a reset of a connection whose lane goes over the endpoint, before the lane
-    /// told its end. The program has yet to be told.
+    /// The kernel told the library a failure of the connection, and the program has yet to be told:
+    /// in a wait for bytes of TCP, or over the endpoint before the lane told its end.
     pub const RESET_TAKEN: u32 = 8192;
     /// The library may not have counted all bytes of TCP ([`super::Shared::unseen_user`]).
     pub const UNSEEN: u32 = 16384;

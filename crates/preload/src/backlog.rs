@@ -86,8 +86,15 @@ pub fn bounds(limit: Limit) -> Limit {
     if are_left { Some(waits::at_most(limit, SLICE_NS)) } else { limit }
 }
 
+/// Called when the kernel took no byte. True if that was for a bound that has ended now.
+#[inline]
+pub fn made_room() -> bool {
+    ARE_THERE.load(Ordering::Relaxed) && lift_idle()
+}
+
+/// Ends the bounds that have no more use. True if there was one.
 #[cold]
-fn lift_idle() {
+fn lift_idle() -> bool {
     let now = sys::now_ns();
     // Looked at outside of the lock: a look takes locks of the connection.
     let listed = BOUNDED.lock().map_or_else(Vec::new, |list| list.clone());
@@ -99,6 +106,7 @@ fn lift_idle() {
     if !idle.is_empty() {
         lift(|bounded| idle.contains(&bounded.place));
     }
+    !idle.is_empty()
 }
 
 /// Ends all bounds, before another program gets the sockets.

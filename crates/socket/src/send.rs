@@ -709,6 +709,7 @@ impl SendSide {
     pub fn close<L: Lane>(&mut self, lane: &L, how: u64) -> bool {
         assert!(how <= closed::RESET, "{how} is not a way to close");
         let how = match self.state.get() {
+            SendState::Shut if how == closed::RESET => closed::RESET_AFTER_END,
             SendState::Open | SendState::Shut => {
                 self.state.set(SendState::Shut);
                 how

@@ -3,7 +3,9 @@
 use std::os::fd::AsFd;
 
 use weft_fabric::{Carry, WaitFor, Wake};
-use weft_socket::{Leave, Limits, Origin, ReadError, ReceiveSide, SendSide, Side};
+use weft_socket::{
+    Leave, Limits, Origin, ReadError, ReceiveSide, SendSide, Side, WriteError, closed,
+};
 use weft_transport_shm::lane::ShmLane;
 
 mod ends;
@@ -94,6 +96,23 @@ fn chunks_of_no_bytes_do_not_stop_a_writer() {
     let limits = Limits { eager_bytes: 0, chunk_bytes: 0 };
     let written = from_client.write(&client, &[&[1; 200]], limits).expect("room");
     assert!(written.bytes >= 1);
+}
+
+#[test]
+fn a_reset_after_a_half_close_is_read_as_that_end() {
+    let (server, client) = ends::memory();
+    let (mut from_client, mut from_server) = (SendSide::default(), SendSide::default());
+    assert!(from_client.switch(&client, Side::Connected));
+    assert_eq!(from_client.shut(&client, Side::Connected), Some(false));
+    let mut receive = ReceiveSide::default();
+    assert_eq!(receive.origin(&server), Origin::Lane);
+    from_client.close(&client, closed::RESET);
+    assert_eq!(receive.read(&server, &mut [0], false), Err(ReadError::Ended));
+    SendSide::attach(&client);
+    assert!(from_server.switch(&server, Side::Accepted));
+    let written = from_server.write(&server, &[&[1]], Limits::default());
+    assert_eq!(written, Err(WriteError::Closed));
+    assert!(closed::is_reset(ReceiveSide::peer_closed(&server)));
 }
 
 /// Reads all `wanted` bytes that are there.

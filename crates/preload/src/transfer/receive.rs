@@ -181,6 +181,7 @@ impl Connection {
                     stats::add(BYTES_TCP_RECEIVED, bytes as u64);
                     Attempt::Moved(bytes)
                 }
+                Attempt::End if self.has(flag::RESET_TAKEN) => self.report_reset(),
                 other => other,
             },
         }
@@ -455,6 +456,13 @@ impl Connection {
                 _ => Err(Errno::BADF),
             };
         };
+        if let waits::Wakeup::Failed(errno) = wakeup
+            && self.reads_tcp(fd)
+        {
+            // The kernel tells it once, and told the library.
+            self.note_error(errno);
+            self.set(flag::RESET_TAKEN, true);
+        }
         self.note_wakeup(wakeup);
         self.stop_waiting(fd, WaitFor::Data);
         match wakeup {

@@ -77,6 +77,7 @@ impl Connection {
                 Attempt::End => return Err(broken_pipe(how)),
                 Attempt::Failed(Errno::PIPE) => return Err(broken_pipe(how)),
                 Attempt::Failed(errno) => return Err(errno),
+                Attempt::WouldBlock if backlog::made_room() => continue,
                 Attempt::WouldBlock => {}
             }
             if !self.blocks(how) {
@@ -168,7 +169,12 @@ impl Connection {
             Err(WriteError::Full) if self.leave_if_stuck(&mut sending) => Attempt::Again,
             Err(WriteError::Full) => Attempt::WouldBlock,
             Err(_) if !sending.state.is_shut() && sending.leave_if_over() => Attempt::Again,
-            Err(WriteError::Closed) if sending.state.is_shut() => Attempt::End,
+            Err(WriteError::Closed)
+                if sending.state.is_shut()
+                    || ReceiveSide::peer_closed(lane) == Some(closed::RESET_AFTER_END) =>
+            {
+                Attempt::End
+            }
             Err(WriteError::Closed) => self.send_to_nobody(fd, parts),
             Err(WriteError::Reset) => self.lane_is_broken(),
         }
@@ -253,6 +259,9 @@ impl Connection {
             Err(Errno::INVAL | Errno::NOSYS) => return None,
             Err(errno) => errno,
         };
+        if errno == Errno::AGAIN && backlog::made_room() {
+            return None;
+        }
         if errno == Errno::AGAIN {
             self.shared.write_blocks.fetch_add(1, Ordering::Relaxed);
         }
