@@ -70,6 +70,10 @@ pub mod flag {
     pub const BOUNDED: u32 = 1 << 19;
     /// The daemon did not answer an offer: the connection asks again, after a while.
     pub const PUT_OFF: u32 = 1 << 20;
+    /// The library saw the program wait for the connection ([`crate::unproven`]).
+    pub const PROVEN: u32 = 1 << 21;
+    /// It did not, and the lane stays armed while the program is outside of the library.
+    pub const UNPROVEN: u32 = 1 << 22;
 }
 
 /// The state of a connection that all processes of its end share. Zeroed memory is a free place.

@@ -276,6 +276,7 @@ impl Connection {
         if !self.claim_decision(from) {
             return self.wait_for_decision(DECISION_NS);
         }
+        self.counts_as_asleep();
         let decided = match from {
             // Checked under the claim, since an unseen use may have begun before it.
             stays @ (Phase::Fresh | Phase::Pending) if !(self.is_seen() && self.is_counted(fd)) => {

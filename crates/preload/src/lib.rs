@@ -81,5 +81,6 @@ mod stdio;
 mod sys;
 mod table;
 mod transfer;
+mod unproven;
 mod waits;
 mod wakeups;

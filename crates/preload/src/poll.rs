@@ -60,6 +60,7 @@ pub fn wait(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_
         if entry.events & (READS | WRITES) != 0 && !connection.has(flag::AWAITED) {
             connection.set(flag::AWAITED, true);
         }
+        connection.proves_wait();
         if connection.decide(entry.fd, 0) == Phase::Pending
             && entry.events & WRITES != 0
             && limit != Some(0)
@@ -385,6 +386,7 @@ impl Armed {
         for entry in fds {
             let Some(connection) = connection::find(entry.fd) else { continue };
             let writes = entry.events & WRITES != 0;
+            connection.proves_wait();
             connection.shared.common.begin_sleep(WaitFor::Data);
             let mut stale = connection.arm(entry.fd, WaitFor::Data);
             settling.add(*connection, WaitFor::Data);
