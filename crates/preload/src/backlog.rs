@@ -3,18 +3,20 @@
 //! All that went over TCP before the agreement is read there first. The kernel would take some
 //! megabytes at once from a writer that never waits, and on a busy machine the answer of the daemon
 //! takes as long as those. So TCP_NOTSENT_LOWAT is low for that time: the kernel itself then says
-//! when there is room, to writes and to all kinds of waits.
+//! when there is room, to writes and to all kinds of waits. The same holds for a direction that left
+//! its lane for now: its reader may only wait for a processor.
 //!
 //! # Invariants
 //! - The bound ends after [`MOST_NS`], since programs count on the kernel's buffers: two that both
 //!   write before they read would wait for each other. Waits are cut into slices until then.
 //! - A bound that the program set itself stays.
-//! - No other lock is taken under the one of this module but that of a call's own connection.
+//! - No other lock is taken under the one of this module. Callers that hold a lock of a connection
+//!   look at no other connection.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weft_socket::{Phase, SendSide};
+use weft_socket::Phase;
 
 use crate::arena::{self, Connection, flag};
 use crate::guard::{ForkLock, LocalLock};
@@ -41,12 +43,12 @@ static BOUNDED: LocalLock<Vec<Bounded>> = LocalLock::new(Vec::new());
 static ARE_THERE: AtomicBool = AtomicBool::new(false);
 
 impl Connection {
-    /// Called when much is to go over TCP. Bounds it, once, if the two ends may be about to agree.
+    /// Called when much is to go over TCP, and the two ends may be about to agree, or the peer may be
+    /// about to take what made the direction leave the lane for now.
     #[cold]
     pub fn bound_backlog(&self, fd: RawFd) {
         self.set(flag::BOUNDED, true);
         let is_own = sys::socket_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) == Some(0);
-        lift_idle();
         if is_own && let Some(mut list) = BOUNDED.lock() {
             sys::set_tcp_value(fd, libc::TCP_NOTSENT_LOWAT, BYTES);
             list.push(Bounded { fd, place: self.place, since_ns: sys::now_ns() });
@@ -67,8 +69,7 @@ impl Connection {
         match self.phase() {
             Phase::Pending | Phase::Deciding => true,
             Phase::Laned => self.sending().is_some_and(|sending| {
-                let attached = |lane| SendSide::peer_attached(lane, self.side());
-                !sending.state.on_lane() && sending.lane.is_some_and(|lane| !attached(lane))
+                !sending.state.on_lane() && !sending.state.is_back_for_good()
             }),
             Phase::Free | Phase::Fresh | Phase::Declined => false,
         }
