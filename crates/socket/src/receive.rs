@@ -337,8 +337,8 @@ impl ReceiveSide {
         self.route.copies()
     }
 
-    /// True if copies of bytes of the lane may lie on TCP behind the wakeups, of which this end does
-    /// not know how many there are.
+    /// True if copies of bytes of the lane may lie on TCP behind the wakeups, and this end does not
+    /// know where they begin.
     pub(crate) fn may_meet_copies<L: Carry>(&self, lane: &L) -> bool {
         self.on_lane() && PeerRoute::of(lane).leaving().is_some() && !self.route.has_boundary(lane)
     }
