@@ -3,8 +3,8 @@
 //! All that went over TCP before the agreement is read there first. The kernel would take some
 //! megabytes at once from a writer that never waits, and on a busy machine the answer of the daemon
 //! takes as long as those. So TCP_NOTSENT_LOWAT is low for that time: the kernel itself then says
-//! when there is room, to writes and to all kinds of waits. The same holds for a direction that left
-//! its lane for now: its reader may only wait for a processor.
+//! when there is room, to writes and to all kinds of waits. The same holds for a direction that
+//! left its lane for now: its reader may only wait for a processor.
 //!
 //! # Invariants
 //! - The bound ends after [`MOST_NS`], since programs count on the kernel's buffers: two that both
@@ -43,8 +43,8 @@ static BOUNDED: LocalLock<Vec<Bounded>> = LocalLock::new(Vec::new());
 static ARE_THERE: AtomicBool = AtomicBool::new(false);
 
 impl Connection {
-    /// Called when much is to go over TCP, and the two ends may be about to agree, or the peer may be
-    /// about to take what made the direction leave the lane for now.
+    /// Called when much is to go over TCP, and the two ends may be about to agree, or the peer may
+    /// be about to take what made the direction leave the lane for now.
     #[cold]
     pub fn bound_backlog(&self, fd: RawFd) {
         self.set(flag::BOUNDED, true);

@@ -1,15 +1,15 @@
 //! Connections whose program may wait by system calls of its own.
 //!
-//! A read that may block looks like a wait, but a program may have waited before it, by a `poll` of
-//! its own instructions, which the library does not see. Such a wait needs a byte in the kernel's
-//! socket for what comes on a lane. So until a wait was seen, the program counts as one that sleeps
-//! whenever it is outside of the library: the lane stays armed, as for an epoll set, and a read that
-//! takes the last bytes takes the wakeup, too.
+//! A read that may block looks like a wait, but a program may have waited before it, by a `poll`
+//! of its own instructions, which the library does not see. Such a wait needs a byte in the
+//! kernel's socket for what comes on a lane. So until a wait was seen, the program counts as one
+//! that sleeps whenever it is outside of the library: the lane stays armed, as for an epoll set,
+//! and a read that takes the last bytes takes the wakeup, too.
 //!
 //! A wait is proven by a `poll` or `select` of the C library, by a wait for an epoll set that
 //! contains the connection, or by a read that found nothing, in the kernel's socket neither. A
-//! program that waited by itself before it reads finds something. A reader that is always behind is
-//! never proven, and pays little: as long as bytes are left, its peer rings once.
+//! program that waited by itself before it reads finds something. A reader that is always behind
+//! is never proven, and pays little: as long as bytes are left, its peer rings once.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -51,8 +51,8 @@ impl Connection {
         }
     }
 
-    /// Called when a read found nothing and is to wait. It proves a wait if the kernel shows nothing
-    /// either, which could have ended a wait before.
+    /// Called when a read found nothing and is to wait. It proves a wait if the kernel shows
+    /// nothing either, which could have ended a wait before.
     #[cold]
     pub fn reads_in_vain(&self, fd: RawFd) {
         let nothing = || rustix::io::ioctl_fionread(sys::borrow(fd)) == Ok(0);
