@@ -231,7 +231,11 @@ fn drive_send(send: &mut SendSide, lane: &Script<'_>, side: Side, choice: u8, si
             let how = [Leave::ForNow, Leave::GivingBack, Leave::ForGood][size % 3];
             if send.leave(lane, side, how).is_some() {
                 let most = SINK_BYTES + DEPTH * Script::MESSAGE_BYTES as u64;
-                assert!(send.return_to_tcp(lane).len() as u64 <= most, "more than a lane holds");
+                let again = send.to_send_again(lane);
+                assert!(again.bytes.len() as u64 <= most, "more than a lane holds");
+                let sent = size.min(again.bytes.len());
+                send.wrote_copies(sent);
+                send.return_to_tcp(lane, &again, sent);
             }
         }
         5 => {

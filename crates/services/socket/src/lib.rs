@@ -51,7 +51,7 @@ pub use phase::{Phase, SharedPhase};
 pub use receive::ReceiveSide;
 pub use receiving::{Drained, Empty, Followed, Receiving};
 pub use route::{Leave, Origin};
-pub use send::SendSide;
+pub use send::{Again, SendSide};
 pub use sending::{Sending, prepare};
 pub use shadow::{Shadow, Unread, WAKEUP};
 pub use stream::{Limits, ReadError, Reading, Side, WriteError, Written, closed};

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::medium::peer_rings;
 use crate::record::Record;
-use crate::route::{Inward, Origin, PeerRoute, ResendRequest, presence, word};
+use crate::route::{Copies, Inward, Origin, PeerRoute, ResendRequest, presence, word};
 use crate::state::{ReceiveState, Stored};
 use crate::stream::{ReadError, Reading, Side, closed, tag};
 
@@ -82,26 +82,36 @@ impl ReceiveSide {
 
     /// Stops reading the lane, and asks the peer to send all bytes that are unread there over TCP.
     /// Call it before this end leaves for good. Until the peer has answered, there are no bytes to
-    /// read. A peer that left before it saw the request does not answer, and this end reads on from
-    /// the lane.
+    /// read. A peer that left before it saw the request has sent copies of them, or those that its
+    /// kernel took: if not all, this end reads on from the lane.
     pub fn request_resend<L: Carry>(&mut self, lane: &L) {
         if !peer_rings(lane) {
             // The peer sends them again by itself when it leaves.
             return;
         }
         let has_left = self.route.on_lane() && self.route.has_boundary(lane);
-        if self.state.get() != ReceiveState::Open || has_left {
+        let may = !has_left
+            || Copies::of(lane).are_all && self.route.has_copies(lane, self.rest(lane).bytes);
+        if self.state.get() != ReceiveState::Open || !may {
             return;
         }
+        // A peer that has left gets the request with the crossing to TCP, which follows: it may
+        // come to the lane again before it sees that this end left for good.
+        if !has_left {
+            self.post_request(lane);
+        }
+        self.state.set(ReceiveState::AwaitingResend);
+    }
+
+    fn post_request<L: Carry>(&self, lane: &L) {
         let Position { cursor, slot_offset, chunk_left } = self.position();
         let (messages, bytes) = (cursor.messages, cursor.bytes);
         ResendRequest { messages, bytes, offset: slot_offset, chunk_left }.post(lane);
-        self.state.set(ReceiveState::AwaitingResend);
     }
 
     /// Ends a request that the peer did not answer before it died. This end reads on from the lane.
     pub fn end_resend_request<L: Carry>(&mut self, lane: &L) {
-        if self.has_requested_resend() && !self.route.has_boundary(lane) {
+        if self.has_asked() && !self.route.has_boundary(lane) {
             self.state.set(ReceiveState::Open);
         }
     }
@@ -109,32 +119,31 @@ impl ReceiveSide {
     /// Call it for a reader on TCP that has not taken the bytes before the peer's last stay on the
     /// lane. `Some(true)` if all that the peer sent, and will send, lies on TCP without a wakeup in
     /// between, because the peer sent again what it had on the lane. `None` until the peer is back
-    /// on TCP for good.
+    /// on TCP for good, or with copies of all.
     pub fn is_all_on_tcp<L: Carry>(&self, lane: &L) -> Option<bool> {
-        // This look comes first: a peer that is back for good has posted its boundaries before.
+        // This look comes first: a peer that is back has posted its boundaries before. It comes to
+        // the lane again only when this end has crossed them.
         let peer = PeerRoute::of(lane);
-        (peer.leaves_for_good() && peer.is_on_tcp()).then(|| {
-            self.has_requested_resend()
-                && lane.posted(word::RESENT) != 0
-                && self.route.is_round_trip(lane, peer)
-        })
+        let is_all = peer.is_on_tcp() && self.route.is_round_trip(lane, peer);
+        (peer.leaves_for_good() && peer.is_on_tcp() || is_all).then(|| self.has_asked() && is_all)
     }
 
+    /// True if this end asked the peer to send all over TCP, and reads no more on the lane.
     #[inline]
-    fn has_requested_resend(&self) -> bool {
+    pub(crate) fn has_asked(&self) -> bool {
         self.state.get() == ReceiveState::AwaitingResend
     }
 
     /// True while the bytes on the lane must not be read.
     #[inline]
     fn awaits_resend<L: Carry>(&self, lane: &L) -> bool {
-        self.has_requested_resend() && self.route.on_lane() && self.may_be_resent(lane)
+        self.has_asked() && self.route.on_lane() && self.may_be_resent(lane)
     }
 
     #[cold]
     fn may_be_resent<L: Carry>(&self, lane: &L) -> bool {
         if self.route.has_boundary(lane) {
-            return lane.posted(word::RESENT) != 0;
+            return Copies::of(lane).are_all;
         }
         // A peer that closed does not follow. A peer that only ended its sending direction does.
         matches!(Self::peer_closed(lane), None | Some(closed::WRITING))
@@ -179,14 +188,22 @@ impl ReceiveSide {
             lane.rearm(WaitFor::Data);
             lane.rearm(WaitFor::Room);
         }
+        let (copies, mut unread) = (Copies::of(lane).bytes, 0);
         if self.awaits_resend(lane) {
-            self.move_to(Position { slot_offset: 0, chunk_left: 0, ..self.position() });
-        } else if self.has_requested_resend() {
+            let rest = self.rest(lane);
+            unread = rest.bytes;
+            if unread > copies {
+                self.break_off();
+                return;
+            }
+            self.move_to(Position { cursor: rest.end, slot_offset: 0, chunk_left: 0 });
+            self.post_request(lane);
+        } else if self.has_asked() {
             // The peer must not find the request when it comes to the lane again.
             ResendRequest::withdraw(lane);
             self.state.set(ReceiveState::Open);
         }
-        self.route.cross_to_tcp(lane);
+        self.route.cross_to_tcp(lane, copies, unread);
     }
 
     /// Crosses to TCP across a network, where the peer's record says so. All that the peer sent on
@@ -315,7 +332,18 @@ impl ReceiveSide {
         self.route.wakeups_of(lane, seen)
     }
 
-    /// Counts `wakeups` wakeups that were taken from TCP.
+    /// How many bytes come next on TCP that this end has taken from the lane.
+    pub(crate) fn copies(&self) -> usize {
+        self.route.copies()
+    }
+
+    /// True if copies of bytes of the lane may lie on TCP behind the wakeups, and this end does not
+    /// know where they begin.
+    pub(crate) fn may_meet_copies<L: Carry>(&self, lane: &L) -> bool {
+        self.on_lane() && PeerRoute::of(lane).leaving().is_some() && !self.route.has_boundary(lane)
+    }
+
+    /// Counts `wakeups` wakeups that were taken from TCP, or copies.
     pub fn took_wakeups(&mut self, wakeups: usize) {
         self.route.count(wakeups as u64);
     }
@@ -585,6 +613,12 @@ impl ReceiveSide {
         is_there.then(|| lane.posted(word::TO_TCP_POSITION).saturating_sub(self.route.taken()))
     }
 
+    /// How many copies of bytes of the lane come next on TCP, while this end is on the lane.
+    pub(crate) fn copies_behind<L: Carry>(&self, lane: &L) -> usize {
+        let behind = if self.wakeups_of(lane, 1) > 0 { None } else { self.behind_lane(lane) };
+        behind.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
     /// True while unread bytes lie on the lane and may be read there.
     pub fn has_data<L: Carry>(&self, lane: &L) -> bool {
         !self.is_drained(lane)
@@ -610,9 +644,11 @@ impl ReceiveSide {
 
     /// Number of bytes that can be read at once (FIONREAD), if the peer's messages make sense.
     pub fn available<L: Carry>(&self, lane: &L) -> u64 {
-        if self.awaits_resend(lane) {
-            return 0;
-        }
+        if self.awaits_resend(lane) { 0 } else { self.rest(lane).bytes }
+    }
+
+    /// What lies unread on the lane, if the peer's messages make sense.
+    fn rest<L: Carry>(&self, lane: &L) -> Rest {
         let mut cursor = self.position().cursor;
         let mut messages = 0;
         let mut chunks = self.position().chunk_left;
@@ -629,7 +665,9 @@ impl ReceiveSide {
             offset = 0;
             cursor.messages = cursor.messages.wrapping_add(1);
         }
-        messages + chunks.min(lane.sink_bytes())
+        let chunks = chunks.min(lane.sink_bytes());
+        cursor.bytes = cursor.bytes.wrapping_add(chunks);
+        Rest { bytes: messages + chunks, end: cursor }
     }
 
     /// Number of messages received over the lane.
@@ -649,6 +687,12 @@ impl ReceiveSide {
     pub const fn totals(&self) -> (u64, u64) {
         (self.tcp_bytes, self.lane_bytes)
     }
+}
+
+/// What lies unread on the lane: the number of bytes, and the place behind them.
+struct Rest {
+    bytes: u64,
+    end: ReceiveCursor,
 }
 
 /// A read in progress: its position, and how many bytes of the sink a peek has passed.

@@ -205,6 +205,9 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         // This look comes before the look at the boundary. So the boundary before data that it
         // finds is posted, and the peer has claimed a word for each wakeup.
         let seen = self.shadow.look();
+        if self.state.may_meet_copies(self.lane) {
+            return seen.wakeups.min(self.common.wakeups_due(self.lane));
+        }
         let wakeups = self.state.wakeups_of(self.lane, seen.bytes);
         let more = self.state.on_lane() && wakeups > self.common.wakeups_due(self.lane);
         if more || wakeups > seen.wakeups {
@@ -224,8 +227,13 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
 
     /// Takes up to `most` wakeups out of the kernel's socket and returns how many it took.
     pub fn take_wakeups(&mut self, most: usize) -> usize {
-        // Across a network no wakeups come, but bytes that were read on the lane and came again.
-        let wakeups = if peer_rings(self.lane) { self.unread_wakeups().min(most) } else { most };
+        // Bytes that were read on the lane and came again may be any bytes. Across a network there
+        // are no others.
+        let wakeups = match self.state.copies() {
+            _ if !peer_rings(self.lane) => most,
+            0 => self.unread_wakeups().min(most),
+            copies => copies.min(most),
+        };
         if wakeups == 0 {
             return 0;
         }
@@ -233,6 +241,23 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         let taken = self.shadow.take_wakeups(wakeups);
         self.state.took_wakeups(taken);
         taken
+    }
+
+    /// As [`ReceiveSide::behind_lane`], for an end that is to see the data there. The copies of the
+    /// bytes of the lane go: the kernel holds no data behind them that it has no room for. This end
+    /// reads those bytes on the lane, and cannot leave them to others on TCP any more.
+    pub fn behind_lane(&mut self) -> Option<u64> {
+        if self.state.behind_lane(self.lane)? > 0 {
+            let wakeups = self.take_wakeups(usize::MAX);
+            self.common.note_drained(wakeups);
+            let copies = self.state.copies_behind(self.lane);
+            if copies > 0 {
+                self.state.begin_tcp();
+                let taken = self.shadow.take_wakeups(copies);
+                self.state.took_wakeups(taken);
+            }
+        }
+        self.state.behind_lane(self.lane)
     }
 
     /// Takes the wakeups out of the kernel's socket that were stale when the thread armed. Call it
@@ -445,10 +470,21 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// Across a network the peer's record still comes.
     pub fn has_no_use_for_lane(&mut self) -> bool {
         // The drain comes first, so that no wakeup follows that the looks behind it would miss.
-        peer_rings(self.lane)
-            && self.drain_all()
-            && self.origin() == Origin::Lane
-            && !self.state.has_unread(self.lane)
+        if !peer_rings(self.lane) || !self.drain_all() {
+            return false;
+        }
+        match self.origin() {
+            Origin::Lane => {}
+            // A peer that left for now may come again before it sees that this end left. It must
+            // not ring then.
+            Origin::Tcp { at_most: None } if self.state.has_asked() => {
+                for what in [WaitFor::Data, WaitFor::Room] {
+                    self.common.note_stale_if(|| self.lane.disarm(what));
+                }
+            }
+            _ => return false,
+        }
+        !self.state.has_unread(self.lane)
     }
 
     /// The same across a network, where the peer's record says that it follows.

@@ -32,7 +32,7 @@ pub(crate) mod word {
     pub const TO_LANE: usize = 4;
     /// Messages on the lane before the direction goes on over TCP.
     pub const TO_TCP_MESSAGES: usize = 5;
-    /// Bytes on TCP, the last of them wakeups, before data goes on there.
+    /// Bytes on TCP, the last of them wakeups and copies, before data goes on there.
     pub const TO_TCP_POSITION: usize = 6;
     /// Crossings of the peer's direction that this end, as its reader, has made.
     pub const PASSED: usize = 7;
@@ -43,7 +43,8 @@ pub(crate) mod word {
     /// The request: the other fields of [`super::ResendRequest`]. 0 while this end requests
     /// nothing.
     pub const RESEND_REQUEST: usize = 10;
-    /// 1 if this end, as a writer, resends the requested bytes behind its next boundary to TCP.
+    /// The bytes of the lane that this end, as a writer, sent again over TCP in front of its last
+    /// boundary to TCP: see [`super::Copies`].
     pub const RESENT: usize = 11;
     /// Bytes of TCP that this end, as a reader, has taken on its way to the boundary to the lane.
     /// On one host alone: the writer then knows that this end is at work.
@@ -90,6 +91,32 @@ impl ResendRequest {
             offset: usize::try_from(rest & ((1 << Self::OFFSET_BITS) - 1)).unwrap_or(0),
             chunk_left: (rest & !Self::WANTED) >> Self::OFFSET_BITS,
         })
+    }
+}
+
+/// The copies of bytes of the lane that a writer sends over TCP when it goes back there. They lie
+/// behind all wakeups. A reader takes those bytes from the lane, and skips the copies. One that is
+/// to leave the connection to others takes none of the lane, and leaves the copies to them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Copies {
+    /// How many bytes the copies are.
+    pub bytes: u64,
+    /// True if they are all bytes that the reader had not taken when the writer left.
+    pub are_all: bool,
+}
+
+impl Copies {
+    pub fn post<L: Carry>(self, lane: &L) {
+        lane.post(word::RESENT, self.bytes << 1 | u64::from(self.are_all));
+    }
+
+    /// Those of the peer. They count while it is behind a boundary to TCP.
+    pub fn of<L: Carry>(lane: &L) -> Self {
+        if !crate::medium::peer_rings(lane) {
+            return Self::default();
+        }
+        let word = lane.posted(word::RESENT);
+        Self { bytes: word >> 1, are_all: word & 1 != 0 }
     }
 }
 
@@ -208,7 +235,7 @@ impl PeerRoute {
     }
 
     /// How the peer leaves or left the lane; `None` while it stays.
-    fn leaving(self) -> Option<Leave> {
+    pub fn leaving(self) -> Option<Leave> {
         State::of(self.0 & 3)
     }
 
@@ -378,9 +405,11 @@ pub(crate) struct Inward {
     crossings: u64,
     /// Bytes taken from TCP, data and wakeups.
     taken: u64,
-    /// Bytes on TCP up to this position are wakeups, or across a network bytes that the reader had
-    /// taken from the lane before they were sent again.
+    /// Bytes on TCP up to this position are no data: wakeups, and behind them bytes that the reader
+    /// had taken from the lane before they were sent again.
     skip_to: u64,
+    /// Those up to this position are wakeups.
+    wakeups_to: u64,
     count: Stored<Count>,
     /// Not 0 since a record said that the direction does not come to the lane again.
     is_last: u64,
@@ -447,6 +476,7 @@ impl Inward {
     pub fn forget_lane(&mut self) {
         self.crossings = 0;
         self.skip_to = 0;
+        self.wakeups_to = 0;
         self.promised_to = 0;
         self.is_last = 0;
     }
@@ -465,19 +495,25 @@ impl Inward {
             && lane.posted(word::TO_TCP_MESSAGES) <= messages
     }
 
-    /// True if the writer went to the lane and came back without a wakeup on TCP in between, and
-    /// the reader has crossed neither boundary.
+    /// True if the writer went to the lane and came back with copies of all that it sent there and
+    /// without a wakeup on TCP in between, and the reader has crossed neither boundary.
     pub fn is_round_trip<L: Carry>(&self, lane: &L, peer: PeerRoute) -> bool {
+        let copies = Copies::of(lane);
         !self.on_lane()
             && peer.crossings() == self.crossings.wrapping_add(2)
             && self.skip_to <= self.taken
-            && lane.posted(word::TO_LANE) == lane.posted(word::TO_TCP_POSITION)
+            && copies.are_all
+            && lane.posted(word::TO_LANE).wrapping_add(copies.bytes)
+                == lane.posted(word::TO_TCP_POSITION)
     }
 
-    /// Crosses to TCP. From then on the writer may come to the lane again.
-    pub fn cross_to_tcp<L: Carry>(&mut self, lane: &L) {
+    /// Crosses to TCP. From then on the writer may come to the lane again. The last `unread` bytes
+    /// of the `copies` are data for the reader.
+    pub fn cross_to_tcp<L: Carry>(&mut self, lane: &L, copies: u64, unread: u64) {
         assert!(self.on_lane(), "it is there");
-        self.skip_to = lane.posted(word::TO_TCP_POSITION);
+        let end = lane.posted(word::TO_TCP_POSITION);
+        self.skip_to = end.saturating_sub(unread);
+        self.wakeups_to = end.saturating_sub(copies);
         self.crossings = self.crossings.wrapping_add(1);
         lane.post(word::PASSED, self.crossings);
     }
@@ -519,9 +555,24 @@ impl Inward {
     pub fn wakeups_of<L: Carry>(&self, lane: &L, seen: usize) -> usize {
         let end = match self.on_lane() {
             true if !self.has_boundary(lane) => return seen,
-            true => lane.posted(word::TO_TCP_POSITION),
-            false => self.skip_to,
+            true => lane.posted(word::TO_TCP_POSITION).saturating_sub(Copies::of(lane).bytes),
+            false => self.wakeups_to.min(self.skip_to),
         };
-        seen.min(usize::try_from(end.saturating_sub(self.taken)).unwrap_or(usize::MAX))
+        seen.min(self.left_to(end))
+    }
+
+    /// True if the copies of the last `unread` bytes before the boundary to TCP were not taken.
+    pub fn has_copies<L: Carry>(&self, lane: &L, unread: u64) -> bool {
+        lane.posted(word::TO_TCP_POSITION).saturating_sub(self.taken) >= unread
+    }
+
+    /// How many bytes on TCP come next that are copies of what the reader took from the lane.
+    pub fn copies(&self) -> usize {
+        let is_next = !self.on_lane() && self.taken >= self.wakeups_to;
+        if is_next { self.left_to(self.skip_to) } else { 0 }
+    }
+
+    fn left_to(&self, end: u64) -> usize {
+        usize::try_from(end.saturating_sub(self.taken)).unwrap_or(usize::MAX)
     }
 }

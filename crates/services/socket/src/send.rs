@@ -9,7 +9,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::medium::peer_rings;
 use crate::record::{self, Record};
-use crate::route::{Leave, Outward, PeerRoute, ResendRequest, acquaintance, presence, word};
+use crate::route::{
+    Copies, Leave, Outward, PeerRoute, ResendRequest, acquaintance, presence, word,
+};
 use crate::state::{SendState, Stored, UnreadByPeer};
 use crate::stream::{CHUNK_BYTES_MAX, Limits, Side, WriteError, Written, closed, tag};
 
@@ -47,6 +49,17 @@ struct Returning {
     is_alone: u64,
     /// The messages that this end has taken, as the record says.
     taken: u64,
+}
+
+/// Bytes of the lane that go over TCP, too.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Again {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// True if the peer requested them ([`crate::ReceiveSide::request_resend`]), and does not read
+    /// them on the lane. Otherwise it does, and those that the kernel does not take at once need
+    /// not go.
+    pub is_requested: bool,
 }
 
 /// A place in what was sent on the lane.
@@ -129,9 +142,7 @@ impl SendSide {
                     && lane.has_landed());
         if may {
             self.route.go_to_lane(lane);
-            if !peer_rings(lane) {
-                self.unread.set(UnreadByPeer::OnLane);
-            }
+            self.unread.set(UnreadByPeer::OnLane);
         }
         may
     }
@@ -405,6 +416,8 @@ impl SendSide {
         lane.slots_free(&mut self.cursor, u64::MAX);
         lane.sink_free(&mut self.cursor, u64::MAX);
         let SendCursor { messages: sent, messages_taken, bytes: put, bytes_taken } = self.cursor;
+        // Slots come back in batches.
+        let messages_taken = lane.messages_read().unwrap_or(messages_taken);
         if sent.wrapping_sub(messages_taken) > lane.mailbox_depth()
             || put.wrapping_sub(bytes_taken) > lane.sink_bytes()
         {
@@ -444,27 +457,45 @@ impl SendSide {
         (again <= self.stream).then_some((place, again))
     }
 
-    /// Goes on over TCP, after [`SendSide::leave`]. Returns the bytes whose resend the peer
-    /// requested ([`crate::ReceiveSide::request_resend`]). The caller must send them over TCP
-    /// before anything else.
+    /// The bytes on the lane that the peer is not known to have taken, after [`SendSide::leave`].
+    /// The caller sends them over TCP, counts them ([`SendSide::wrote_tcp`] would take them for
+    /// data: [`SendSide::wrote_copies`]), and calls [`SendSide::return_to_tcp`].
     #[must_use]
-    pub fn return_to_tcp<L: Carry>(&mut self, lane: &L) -> Vec<u8> {
+    pub fn to_send_again<L: Carry>(&mut self, lane: &L) -> Again {
         if !self.on_lane() {
-            return Vec::new();
+            return Again::default();
         }
         let request = ResendRequest::of(lane).filter(|_| self.route.is_for_good());
-        let unread = request.and_then(|request| Some((request, self.behind(lane, request)?)));
-        let Some((request, bytes)) = unread else {
-            self.route.go_to_tcp(lane, self.cursor.messages);
-            return Vec::new();
-        };
-        self.unread.set(UnreadByPeer::SentAgain);
-        lane.post(word::RESENT, 1);
-        self.route.go_to_tcp(lane, request.messages);
-        bytes
+        if let Some(bytes) = request.and_then(|request| self.behind(lane, request)) {
+            return Again { bytes, is_requested: true };
+        }
+        let unread = self.first_unread(lane);
+        let bytes = unread.and_then(|(place, _)| self.behind(lane, place.into()));
+        Again { bytes: bytes.unwrap_or_default(), is_requested: false }
     }
 
-    /// How many bytes [`SendSide::return_to_tcp`] would return to an end that leaves for good.
+    /// Counts `bytes` of copies that went to TCP beside the lane.
+    pub fn wrote_copies(&mut self, bytes: usize) {
+        self.route.count(bytes as u64);
+        self.tcp_bytes = self.tcp_bytes.wrapping_add(bytes as u64);
+    }
+
+    /// Goes on over TCP, behind `sent` bytes of `again`.
+    pub fn return_to_tcp<L: Carry>(&mut self, lane: &L, again: &Again, sent: usize) {
+        if !self.on_lane() {
+            return;
+        }
+        let are_all = sent == again.bytes.len();
+        // Without a byte on its way the peer needs no copy, and none is missing.
+        if are_all && (sent > 0 || again.is_requested || !self.unread_by_peer(lane)) {
+            self.unread.set(UnreadByPeer::SentAgain);
+        }
+        let are_all = self.unread.get() == UnreadByPeer::SentAgain;
+        Copies { bytes: sent as u64, are_all }.post(lane);
+        self.route.go_to_tcp(lane, self.cursor.messages);
+    }
+
+    /// How many bytes [`SendSide::to_send_again`] would give for an end that leaves for good.
     pub fn bytes_to_resend<L: Carry>(&self, lane: &L) -> usize {
         let request = ResendRequest::of(lane).filter(|_| self.on_lane());
         request.and_then(|request| self.behind(lane, request)).map_or(0, |bytes| bytes.len())
@@ -678,6 +709,7 @@ impl SendSide {
     pub fn close<L: Lane>(&mut self, lane: &L, how: u64) -> bool {
         assert!(how <= closed::RESET, "{how} is not a way to close");
         let how = match self.state.get() {
+            SendState::Shut if how == closed::RESET => closed::RESET_AFTER_END,
             SendState::Open | SendState::Shut => {
                 self.state.set(SendState::Shut);
                 how

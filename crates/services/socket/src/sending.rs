@@ -8,6 +8,7 @@ use crate::common::{Common, Peer};
 use crate::medium::peer_rings;
 use crate::receiving::Receiving;
 use crate::route::Leave;
+use crate::send::Again;
 use crate::shadow::Shadow;
 use crate::stream::{Side, closed};
 use crate::{ReceiveSide, SendSide};
@@ -77,8 +78,10 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
 
     /// Takes the direction back to TCP. False if it cannot go there.
     ///
-    /// The peer may have requested a resend of bytes that it did not read on the lane. If the
-    /// kernel does not take them, this resets the connection.
+    /// The bytes that the peer did not read on the lane go there, too, as many as the kernel takes:
+    /// whoever gets the connection from the peer may find them there. The peer itself reads them on
+    /// the lane, unless it requested them. If the kernel does not take requested bytes, this resets
+    /// the connection.
     pub fn leave(&mut self, how: Leave) -> bool {
         if !peer_rings(self.lane) {
             return self.leave_far(Some(how), 0);
@@ -87,8 +90,10 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         if ring {
             self.ring();
         }
-        let unread = self.state.return_to_tcp(self.lane);
-        if !self.send_again(&unread) {
+        let again = self.state.to_send_again(self.lane);
+        let sent = self.send_again(&again);
+        self.state.return_to_tcp(self.lane, &again, sent);
+        if again.is_requested && sent < again.bytes.len() {
             self.abort();
         } else if how != Leave::ForNow && self.state.is_shut() {
             // The end of the direction was told on the lane. The peer's kernel does not know of it
@@ -172,20 +177,20 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
     }
 
     /// Sends over TCP the bytes that the peer did not read on the lane. The kernel's buffers hold
-    /// more than a lane does. False if the kernel did not take all of them.
-    fn send_again(&mut self, unread: &[u8]) -> bool {
-        let mut left = unread;
-        while !left.is_empty() {
+    /// more than a lane does. Returns how many the kernel took.
+    fn send_again(&mut self, again: &Again) -> usize {
+        let mut gone = 0;
+        while gone < again.bytes.len() {
             self.state.begin_tcp();
-            let sent = self.shadow.send(left);
-            self.state.wrote_tcp(sent.unwrap_or(0));
+            let sent = self.shadow.send(&again.bytes[gone..]);
+            self.state.wrote_copies(sent.unwrap_or(0));
             match sent {
-                Some(bytes @ 1..) => left = &left[bytes..],
-                Some(0) if self.shadow.wait_for_room() => {}
-                _ => return false,
+                Some(bytes @ 1..) => gone += bytes,
+                Some(0) if again.is_requested && self.shadow.wait_for_room() => {}
+                _ => break,
             }
         }
-        true
+        gone
     }
 
     /// Resets the connection for both ends, since bytes of the stream would be missing.

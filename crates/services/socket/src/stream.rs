@@ -81,7 +81,16 @@ pub mod closed {
     pub const ORDERLY: u64 = 1;
     /// The end closed with unread data, or aborted: its peer gets a reset.
     pub const RESET: u64 = 2;
+    /// As [`RESET`], by an end whose writing half was shut before. As on TCP, the peer reads that
+    /// end, and its writes fail with EPIPE.
+    pub const RESET_AFTER_END: u64 = 3;
     pub(crate) const MASK: u64 = 3;
+
+    /// True if the end of the direction is a reset.
+    #[must_use]
+    pub const fn is_reset(how: Option<u64>) -> bool {
+        matches!(how, Some(RESET | RESET_AFTER_END))
+    }
 }
 
 /// The result of a write.

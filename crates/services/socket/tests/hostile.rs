@@ -230,7 +230,11 @@ impl Victim {
                     lane.disarm(what);
                 }
             }
-            14 if size % 64 == 1 && self.leaves(lane) => drop(self.send.return_to_tcp(lane)),
+            14 if size % 64 == 1 && self.leaves(lane) => {
+                let again = self.send.to_send_again(lane);
+                self.send.return_to_tcp(lane, &again, size.min(again.bytes.len()));
+                return 8 * depth + 64;
+            }
             14 if size % 64 == 2 => self.receive.request_resend(lane),
             14 if size.is_multiple_of(64) => drop(self.send.close(lane, size as u64 / 64 % 3)),
             15 if size.is_multiple_of(64) => drop(self.send.shut(lane, self.side)),

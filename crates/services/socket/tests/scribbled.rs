@@ -78,7 +78,9 @@ impl End {
             6 => send.set_tcp_written(size as u64),
             7 => drop(send.leave(lane, self.side, way(size))),
             8 => {
-                assert!(send.return_to_tcp(lane).len() <= 4096 + 16 * 120, "more than a lane holds")
+                let again = send.to_send_again(lane);
+                assert!(again.bytes.len() <= 4096 + 16 * 120, "more than a lane holds");
+                send.return_to_tcp(lane, &again, size.min(again.bytes.len()));
             }
             9 if size.is_multiple_of(3) => send.forget_lane(),
             9 if size % 3 == 1 => drop(send.close(lane, size as u64 / 3 % 3)),

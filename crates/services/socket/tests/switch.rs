@@ -3,7 +3,9 @@
 use std::os::fd::AsFd;
 
 use weft_fabric::{Carry, WaitFor, Wake};
-use weft_socket::{Leave, Limits, Origin, ReadError, ReceiveSide, SendSide, Side};
+use weft_socket::{
+    Leave, Limits, Origin, ReadError, ReceiveSide, SendSide, Side, WriteError, closed,
+};
 use weft_transport_shm::lane::ShmLane;
 
 mod ends;
@@ -30,7 +32,7 @@ fn an_end_that_was_shut_on_tcp_takes_the_other_direction_from_the_lane() {
         assert_eq!(receive.origin(&server), Origin::Lane);
         // A writer that finds no room goes back, and comes again.
         assert!(from_client.leave(&client, Side::Connected, Leave::ForNow).is_some());
-        assert_eq!(from_client.return_to_tcp(&client), [0_u8; 0]);
+        assert_eq!(ends::back(&mut from_client, &client, usize::MAX), [0_u8; 0]);
         assert_eq!(receive.origin(&server), Origin::Return);
         receive.return_to_tcp(&server);
         assert!(from_client.switch_for_data(&client, Side::Connected));
@@ -96,6 +98,23 @@ fn chunks_of_no_bytes_do_not_stop_a_writer() {
     assert!(written.bytes >= 1);
 }
 
+#[test]
+fn a_reset_after_a_half_close_is_read_as_that_end() {
+    let (server, client) = ends::memory();
+    let (mut from_client, mut from_server) = (SendSide::default(), SendSide::default());
+    assert!(from_client.switch(&client, Side::Connected));
+    assert_eq!(from_client.shut(&client, Side::Connected), Some(false));
+    let mut receive = ReceiveSide::default();
+    assert_eq!(receive.origin(&server), Origin::Lane);
+    from_client.close(&client, closed::RESET);
+    assert_eq!(receive.read(&server, &mut [0], false), Err(ReadError::Ended));
+    SendSide::attach(&client);
+    assert!(from_server.switch(&server, Side::Accepted));
+    let written = from_server.write(&server, &[&[1]], Limits::default());
+    assert_eq!(written, Err(WriteError::Closed));
+    assert!(closed::is_reset(ReceiveSide::peer_closed(&server)));
+}
+
 /// Reads all `wanted` bytes that are there.
 fn read_all(receive: &mut ReceiveSide, lane: &ShmLane, wanted: usize) {
     let mut bytes = vec![0; wanted];
@@ -115,7 +134,7 @@ fn a_direction_goes_to_the_lane_and_back_as_often_as_it_likes() {
         send.begin_tcp();
         send.wrote_wakeups(1);
         assert_eq!(send.leave(&client, Side::Connected, Leave::ForNow), Some(false));
-        assert_eq!(send.return_to_tcp(&client), [0_u8; 0]);
+        assert_eq!(ends::back(&mut send, &client, 200), [1; 200], "the kernel takes no more");
         assert!(!send.switch(&client, Side::Connected), "the reader has not come back");
         send.begin_tcp();
         send.wrote_tcp(7);
@@ -124,14 +143,14 @@ fn a_direction_goes_to_the_lane_and_back_as_often_as_it_likes() {
         receive.begin_tcp();
         receive.took_tcp(5);
         assert_eq!(receive.origin(&server), Origin::Lane);
-        assert_eq!(receive.wakeups_of(&server, 8), 1, "behind it are data");
+        assert_eq!(receive.wakeups_of(&server, 8), 1, "behind it are copies");
         read_all(&mut receive, &server, 300);
         assert_eq!(receive.read(&server, &mut [0], false), Err(ReadError::Return));
         assert_eq!(receive.origin(&server), Origin::Return);
         receive.return_to_tcp(&server);
-        assert_eq!(receive.origin(&server), Origin::Wakeups(1));
+        assert_eq!(receive.origin(&server), Origin::Wakeups(201));
         receive.begin_tcp();
-        receive.took_wakeups(1);
+        receive.took_wakeups(201);
         assert_eq!(receive.origin(&server), Origin::Tcp { at_most: None });
         receive.begin_tcp();
         receive.took_tcp(7);
@@ -149,7 +168,7 @@ fn an_end_that_leaves_rings_who_waits_and_warns_who_would() {
     assert!(!SendSide::peer_can_ring(&server), "wakeups end here");
     send.begin_tcp();
     send.wrote_wakeups(1);
-    assert_eq!(send.return_to_tcp(&client), [0_u8; 0]);
+    assert_eq!(ends::back(&mut send, &client, usize::MAX), [0_u8; 0]);
     assert!(!SendSide::peer_can_ring(&server));
     assert!(!send.rings_for_room(&client, Side::Connected), "it could not ring");
 }
@@ -162,11 +181,11 @@ fn an_end_that_leaves_for_good_calls_the_other_back() {
     assert!(from_server.switch(&server, Side::Accepted));
     assert_eq!(from_server.leave_to_follow(&server), None);
     assert!(from_client.leave(&client, Side::Connected, Leave::ForGood).is_some());
-    assert_eq!(from_client.return_to_tcp(&client), [0_u8; 0]);
+    assert_eq!(ends::back(&mut from_client, &client, usize::MAX), [0_u8; 0]);
     assert!(from_client.is_back_for_good());
     assert_eq!(from_server.leave_to_follow(&server), Some(Leave::ForGood));
     assert!(from_server.leave(&server, Side::Accepted, Leave::ForGood).is_some());
-    assert_eq!(from_server.return_to_tcp(&server), [0_u8; 0]);
+    assert_eq!(ends::back(&mut from_server, &server, usize::MAX), [0_u8; 0]);
     assert!(!from_server.switch(&server, Side::Accepted));
 }
 
@@ -184,7 +203,7 @@ fn both_ends_leave_a_lane_that_the_daemon_recalls() {
     assert!(!at_server.is_given_back(&server), "the other end has not left by itself");
     assert_eq!(from_client.leave_to_follow(&client), Some(Leave::ForGood));
     assert!(from_client.leave(&client, Side::Connected, Leave::ForGood).is_some());
-    assert_eq!(from_client.return_to_tcp(&client), [0_u8; 0]);
+    assert_eq!(ends::back(&mut from_client, &client, usize::MAX), b"before");
     assert_eq!(from_client.leave_to_follow(&client), None);
     // An end that posts its word removes the bit from it; the one that left is enough then.
     assert_eq!(from_server.leave_to_follow(&server), Some(Leave::ForGood));
@@ -193,6 +212,9 @@ fn both_ends_leave_a_lane_that_the_daemon_recalls() {
     let taken = at_server.read(&server, &mut [0; 16], false).expect("it was written before");
     assert_eq!((taken.bytes, at_server.origin(&server)), (6, Origin::Return));
     at_server.return_to_tcp(&server);
+    assert!(!at_server.is_given_back(&server), "the copies lie on TCP");
+    at_server.begin_tcp();
+    at_server.took_wakeups(6);
     assert!(at_server.is_given_back(&server) && from_client.is_back_for_good());
 }
 
@@ -210,7 +232,7 @@ fn a_lane_that_both_ends_give_back_is_followed_by_another() {
     at_server.begin_tcp();
     at_server.took_tcp(2);
     assert!(from_client.leave(&client, Side::Connected, Leave::GivingBack).is_some());
-    assert_eq!(from_client.return_to_tcp(&client), [0_u8; 0]);
+    assert_eq!(ends::back(&mut from_client, &client, usize::MAX), b"a");
     assert!(from_client.has_given_back());
     assert!(!from_client.is_back_for_good(), "only this lane is left for good");
     assert!(!from_client.switch(&client, Side::Connected));
@@ -218,10 +240,12 @@ fn a_lane_that_both_ends_give_back_is_followed_by_another() {
     assert_eq!(at_server.read(&server, &mut [0; 4], false).expect("it is there").bytes, 1);
     assert_eq!(at_server.origin(&server), Origin::Return);
     at_server.return_to_tcp(&server);
+    at_server.begin_tcp();
+    at_server.took_wakeups(1);
     assert!(at_server.is_given_back(&server));
     assert_eq!(from_server.leave_to_follow(&server), Some(Leave::GivingBack));
     assert!(from_server.leave(&server, Side::Accepted, Leave::GivingBack).is_some());
-    assert_eq!(from_server.return_to_tcp(&server), [0_u8; 0]);
+    assert_eq!(ends::back(&mut from_server, &server, usize::MAX), [0_u8; 0]);
 
     from_client.forget_lane();
     from_server.forget_lane();
@@ -251,7 +275,7 @@ fn who_ended_its_direction_keeps_the_lane() {
     assert!(from_server.shut(&server, Side::Accepted).is_some());
     assert!(from_client.leave(&client, Side::Connected, Leave::GivingBack).is_some());
     assert!(from_server.leave(&server, Side::Accepted, Leave::GivingBack).is_some());
-    assert_eq!(from_server.return_to_tcp(&server), [0_u8; 0]);
+    assert_eq!(ends::back(&mut from_server, &server, usize::MAX), [0_u8; 0]);
     assert!(!from_server.has_given_back(), "another lane would not know of the end");
 }
 
@@ -298,13 +322,11 @@ fn resent(read: usize) -> (Vec<u8>, Vec<u8>) {
         "till it is answered"
     );
     assert!(back.leave(&server, Side::Accepted, Leave::ForGood).is_some());
-    assert_eq!(back.return_to_tcp(&server), [0_u8; 0]);
+    assert_eq!(ends::back(&mut back, &server, usize::MAX), [0_u8; 0]);
     assert_eq!(send.leave_to_follow(&client), Some(Leave::ForGood));
     assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
-    let unread = send.return_to_tcp(&client);
+    let unread = ends::back(&mut send, &client, usize::MAX);
     assert!(!send.unread_by_peer(&client), "it lies in the kernel now");
-    send.begin_tcp();
-    send.wrote_tcp(unread.len());
     assert_eq!(receive.origin(&server), Origin::Return);
     receive.return_to_tcp(&server);
     assert_eq!(receive.origin(&server), Origin::Tcp { at_most: None });
@@ -337,7 +359,7 @@ fn resent_ahead(wakeups: u64) {
     assert_eq!(receive.is_all_on_tcp(&server), None, "300 bytes lie on the lane");
     assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
     assert_eq!(receive.is_all_on_tcp(&server), None, "it only said that it leaves");
-    assert_eq!(send.return_to_tcp(&client), [7; 300]);
+    assert_eq!(ends::back(&mut send, &client, usize::MAX), [7; 300]);
     let all = Some(wakeups == 0);
     assert_eq!(receive.is_all_on_tcp(&server), all, "a wakeup lies behind the 50 bytes");
     // A reader that goes on nevertheless finds each byte once.
@@ -361,23 +383,67 @@ fn what_a_reader_never_saw_on_the_lane_is_sent_again_over_tcp() {
     resent_ahead(1);
 }
 
-#[test]
-fn a_writer_that_left_before_it_was_asked_is_read_on_the_lane() {
+/// A writer that found no room left for now with 500 bytes unread, of which the kernel took `most`,
+/// and 9 bytes followed on TCP. The reader reads some, and is then to leave for good.
+fn left_before_it_was_asked(read: usize, most: usize) {
     let (server, client) = ends::memory();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     assert!(send.switch(&client, Side::Connected));
-    assert!(send.write(&client, &[&[7; 300]], Limits::default()).is_ok());
+    assert!(send.write(&client, &[&[7; 400]], Limits::default()).is_ok());
+    assert!(send.write(&client, &[&[8; 100]], Limits::default()).is_ok());
+    send.begin_tcp();
+    send.wrote_wakeups(1);
     assert_eq!(receive.origin(&server), Origin::Lane);
-    receive.request_resend(&server);
     assert!(send.leave(&client, Side::Connected, Leave::ForNow).is_some());
-    assert_eq!(
-        send.return_to_tcp(&client),
-        [0_u8; 0],
-        "it does not know that the peer leaves for good"
-    );
-    assert_eq!(receive.origin(&server), Origin::Lane);
-    read_all(&mut receive, &server, 300);
-    assert_eq!(receive.origin(&server), Origin::Return);
+    let copies = ends::back(&mut send, &client, most);
+    send.begin_tcp();
+    send.wrote_tcp(9);
+    read_all(&mut receive, &server, read);
+    receive.request_resend(&server);
+    let mut back = SendSide::default();
+    assert!(back.leave(&server, Side::Accepted, Leave::ForGood).is_some());
+    if copies.len() < 500 {
+        assert_eq!(receive.origin(&server), Origin::Lane, "no other place has them");
+        return;
+    }
+    assert_eq!(receive.origin(&server), Origin::Return, "though bytes lie on the lane");
+    receive.return_to_tcp(&server);
+    // What is skipped are the wakeup and the copies of bytes that were read.
+    assert_eq!(receive.origin(&server), Origin::Wakeups(1 + read as u64));
+    receive.begin_tcp();
+    receive.took_wakeups(1 + read);
+    assert_eq!(receive.origin(&server), Origin::Tcp { at_most: None });
+    assert!(!receive.has_unread(&server), "nobody reads them on the lane");
+    // The writer sees that the reader left, and sends nothing twice.
+    assert!(!send.switch(&client, Side::Connected));
+    assert_eq!(send.leave_to_follow(&client), Some(Leave::ForGood));
+    assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
+    assert_eq!(ends::back(&mut send, &client, usize::MAX), [0_u8; 0]);
+}
+
+#[test]
+fn what_a_full_direction_left_on_the_lane_lies_on_tcp_too() {
+    for read in [0, 1, 130, 399, 400, 450, 500] {
+        left_before_it_was_asked(read, usize::MAX);
+    }
+    for read in [0, 130, 499] {
+        left_before_it_was_asked(read, 499);
+    }
+}
+
+#[test]
+fn a_writer_that_left_for_now_and_never_looked_again_has_sent_all() {
+    let (server, client) = ends::memory();
+    let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
+    send.begin_tcp();
+    send.wrote_tcp(50);
+    assert!(send.switch(&client, Side::Connected));
+    assert!(send.write(&client, &[&[7; 300]], Limits::default()).is_ok());
+    assert!(send.leave(&client, Side::Connected, Leave::ForNow).is_some());
+    assert_eq!(ends::back(&mut send, &client, usize::MAX), [7; 300]);
+    assert_eq!(receive.origin(&server), Origin::Tcp { at_most: Some(50) });
+    receive.request_resend(&server);
+    assert_eq!(receive.is_all_on_tcp(&server), Some(true), "it cannot come to the lane again");
 }
 
 #[test]
@@ -393,7 +459,9 @@ fn places_that_make_no_sense_are_not_sent_from() {
             server.post(word, value);
         }
         assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
-        assert_eq!(send.return_to_tcp(&client), [0_u8; 0], "{messages} {bytes} {rest}");
+        let again = send.to_send_again(&client);
+        assert!(!again.is_requested, "{messages} {bytes} {rest}");
+        assert_eq!(again.bytes, [7; 300]);
     }
 }
 
@@ -415,7 +483,7 @@ fn a_reset_by_wakeups_alone_is_told_from_one_by_data() {
     receive.end_with_process(&server, Side::Accepted);
     assert!(send.only_wakeups_unread(&client), "the wakeup came behind all that is unread");
     assert_eq!(send.leave(&client, Side::Connected, Leave::ForNow), Some(false));
-    assert_eq!(send.return_to_tcp(&client), [0_u8; 0]);
+    assert_eq!(ends::back(&mut send, &client, usize::MAX), [0_u8; 0]);
     assert!(!send.only_wakeups_unread(&client), "what follows the wakeup are data");
 }
 

@@ -53,8 +53,8 @@ pub mod flag {
     pub const OTHER_USER: u32 = 2048;
     /// The next long write waits for the peer once, which is to come to the lane.
     pub const EARLY: u32 = 4096;
-    /// The kernel told a reset of a connection whose lane goes over the endpoint, before the lane
-    /// told its end. The program has yet to be told.
+    /// The kernel told the library a failure of the connection, and the program has yet to be told:
+    /// in a wait for bytes of TCP, or over the endpoint before the lane told its end.
     pub const RESET_TAKEN: u32 = 8192;
     /// The library may not have counted all bytes of TCP ([`super::Shared::unseen_user`]).
     pub const UNSEEN: u32 = 16384;
@@ -66,6 +66,14 @@ pub mod flag {
     pub const TELLS_UNREAD: u32 = 1 << 17;
     /// This end ended its sending direction on TCP while it had no lane.
     pub const SENDING_SHUT: u32 = 1 << 18;
+    /// What waits in the kernel's socket is or was bounded ([`crate::backlog`]).
+    pub const BOUNDED: u32 = 1 << 19;
+    /// The daemon did not answer an offer: the connection asks again, after a while.
+    pub const PUT_OFF: u32 = 1 << 20;
+    /// The library saw the program wait for the connection ([`crate::unproven`]).
+    pub const PROVEN: u32 = 1 << 21;
+    /// It did not, and the lane stays armed while the program is outside of the library.
+    pub const UNPROVEN: u32 = 1 << 22;
 }
 
 /// The state of a connection that all processes of its end share. Zeroed memory is a free place.

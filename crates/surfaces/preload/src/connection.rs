@@ -22,6 +22,7 @@ impl Connection {
     /// Keeps the connection on TCP for good, and counts it under `reason`.
     pub fn decline(&self, reason: TcpReason) {
         self.shared.phase.set(Phase::Declined);
+        self.unbound_backlog();
         self.count_on_tcp(reason);
         log::debug!("connection {} stays on TCP: {}", self.place, reason.name());
     }

@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -130,6 +130,7 @@ pub fn is_channel(fd: RawFd) -> bool {
     CHANNEL_FD.load(Ordering::Relaxed) == fd
 }
 
+static WAS_THERE: AtomicBool = AtomicBool::new(false);
 static CHANNEL_FD: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(-1);
 
 /// How to copy into lanes: the fastest way that the daemon measured.
@@ -461,7 +462,13 @@ fn open(state: &mut State) -> Result<(), TcpReason> {
     CHANNEL_FD.store(channel.as_fd().as_raw_fd(), Ordering::Relaxed);
     announce_listeners(&channel);
     state.channel = Some(OpenChannel { channel, inode });
+    WAS_THERE.store(true, Ordering::Relaxed);
     Ok(())
+}
+
+/// True if a daemon answered this process before.
+pub fn was_there() -> bool {
+    WAS_THERE.load(Ordering::Relaxed)
 }
 
 /// A daemon that was restarted does not know the listeners of this process.

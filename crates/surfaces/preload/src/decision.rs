@@ -55,7 +55,7 @@ impl Connection {
                 self.gives_back(fd);
                 self.decided()
             }
-            Phase::Fresh if self.is_in_kernel_wait() => Phase::Fresh,
+            Phase::Fresh if self.is_in_kernel_wait() || self.is_put_off() => Phase::Fresh,
             waits @ (Phase::Fresh | Phase::Pending) if !self.waits_are_seen(pending) => waits,
             Phase::Fresh if !self.may_be_invited() && !self.is_due(fd, pending) => Phase::Fresh,
             Phase::Pending if !self.looks_again() || self.is_in_kernel_wait() => Phase::Pending,
@@ -119,9 +119,12 @@ impl Connection {
         let looked = &self.local.looked;
         // Two threads may count at once, so that no number of calls is sure to be seen.
         let early = done.calls() < process::settings().switch_calls.saturating_mul(4);
+        // A writer that waits for room in the kernel makes no calls.
+        let is_bounded = self.has(flag::BOUNDED);
         let looks = early
             || done.calls().wrapping_sub(looked.calls.load(Ordering::Relaxed)) >= CALLS
-            || done.bytes.wrapping_sub(looked.bytes.load(Ordering::Relaxed)) >= BYTES
+            || (is_bounded
+                || done.bytes.wrapping_sub(looked.bytes.load(Ordering::Relaxed)) >= BYTES)
                 && sys::ticks().wrapping_sub(looked.at.load(Ordering::Relaxed)) >= PAUSE;
         if looks {
             looked.calls.store(done.calls(), Ordering::Relaxed);
@@ -273,6 +276,7 @@ impl Connection {
         if !self.claim_decision(from) {
             return self.wait_for_decision(DECISION_NS);
         }
+        self.counts_as_asleep();
         let decided = match from {
             // Checked under the claim, since an unseen use may have begun before it.
             stays @ (Phase::Fresh | Phase::Pending) if !(self.is_seen() && self.is_counted(fd)) => {
@@ -463,11 +467,30 @@ impl Connection {
         }
         match asked {
             Ok(decided) => decided,
+            // On a machine that is very busy the daemon may be late, and it may be started anew.
+            Err(TcpReason::DaemonLost) => self.puts_off(),
+            Err(TcpReason::NoDaemon) if control::was_there() => self.puts_off(),
             Err(reason) => {
                 self.decline(reason);
                 Phase::Declined
             }
         }
+    }
+
+    /// The connection asks again, in a second at the earliest.
+    fn puts_off(&self) -> Phase {
+        self.set(flag::PUT_OFF, true);
+        self.local.looked.at.store(sys::ticks(), Ordering::Relaxed);
+        Phase::Fresh
+    }
+
+    /// True for a connection that asked, had no answer, and is not to ask yet.
+    #[inline]
+    pub fn is_put_off(&self) -> bool {
+        /// About a second of processor ticks.
+        const PAUSE: u64 = 2_500_000_000;
+        self.has(flag::PUT_OFF)
+            && sys::ticks().wrapping_sub(self.local.looked.at.load(Ordering::Relaxed)) < PAUSE
     }
 
     /// Notes the inode and the mode of the kernel's socket, which a connection with a lane needs.
@@ -803,6 +826,7 @@ impl Connection {
     /// Keeps a connection without a lane on TCP. Returns its former phase if that changed.
     fn keep_on_tcp(&self, reason: impl Fn(Phase) -> TcpReason) -> Option<Phase> {
         let from = self.shared.phase.stay()?;
+        self.unbound_backlog();
         self.count_on_tcp(reason(from));
         Some(from)
     }

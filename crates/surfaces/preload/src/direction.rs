@@ -263,6 +263,10 @@ impl<L: weft_fabric::Lane> SendGuard<'_, L> {
     fn has_left(&self, how: Leave) {
         let KernelSocket { fd, connection } = self.direction.shadow;
         connection.local.full_since.store(0, Ordering::Relaxed);
+        connection.unbound_backlog();
+        if how == Leave::ForNow {
+            connection.bound_backlog(fd);
+        }
         if how == Leave::GivingBack {
             lanes::expect_back(fd, connection);
         }

@@ -139,6 +139,7 @@ impl Connection {
     pub fn why_still_on_tcp(&self, fd: RawFd, phase: Phase) -> TcpReason {
         match (phase, self.side()) {
             _ if self.has(flag::NO_LANE) => TcpReason::LimitReached,
+            (Phase::Fresh, _) if self.has(flag::PUT_OFF) => TcpReason::DaemonLost,
             _ if !self.waits_are_seen(1) && moved_much(fd) => TcpReason::Unseen,
             (Phase::Pending, Side::Accepted) if self.has(flag::PRIMES) => TcpReason::ShortLived,
             (Phase::Pending, Side::Accepted) => TcpReason::PeerNotWeft,

@@ -24,7 +24,7 @@ use weft_wire::stats::TcpReason;
 
 use crate::arena::{self, flag};
 use crate::table::{self, Entry};
-use crate::{characters, log, process, sys};
+use crate::{backlog, characters, log, process, sys};
 
 /// The environment variable that has the numbers.
 pub const VARIABLE: &str = "WEFT_HANDOVER";
@@ -73,6 +73,7 @@ impl Handover {
         path: Option<&Path>,
         environment: *const *const c_char,
     ) -> Option<Self> {
+        backlog::lift_all();
         let (mut entries, closed) = match start {
             Start::Spawn(copies) => (spawned(copies), Vec::new()),
             Start::Exec | Start::Vfork => inherited(matches!(start, Start::Exec)),

@@ -39,6 +39,7 @@
 #![allow(private_interfaces, reason = "a cdylib has no Rust interface")]
 
 mod arena;
+mod backlog;
 mod bells;
 mod calls;
 mod cancel;
@@ -80,5 +81,6 @@ mod stdio;
 mod sys;
 mod table;
 mod transfer;
+mod unproven;
 mod waits;
 mod wakeups;

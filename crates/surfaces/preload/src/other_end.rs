@@ -63,7 +63,9 @@ pub fn forked() {
 /// `None` when this process cannot learn the users of other ends.
 pub fn names_users() -> Option<bool> {
     let mut questions = QUESTIONS.lock()?;
-    opened(&mut questions).map(|found| found.names_users)
+    let answer = opened(&mut questions).map(|found| found.names_users);
+    close_if_wanted(&mut questions);
+    answer
 }
 
 /// The addresses and the network namespace of a connection. None of them changes while the socket
@@ -92,9 +94,21 @@ impl Ends {
 /// True when `user` holds the other end of the connection, which is within this network namespace.
 /// `None` stands for the user who holds this end.
 pub fn is_of(ends: &Ends, user: Option<u32>) -> bool {
-    let Ends { own: local, other: remote, network } = *ends;
     let Some(mut questions) = QUESTIONS.lock() else { return false };
-    let Some(found) = opened(&mut questions) else { return false };
+    let answer = opened(&mut questions).is_some_and(|found| answers(found, ends, user));
+    close_if_wanted(&mut questions);
+    answer
+}
+
+/// Closes the socket where its number is one that the program may want.
+fn close_if_wanted(questions: &mut Option<Questions>) {
+    if questions.as_ref().is_some_and(|found| sys::is_below_limit(found.socket.as_raw_fd())) {
+        close(questions);
+    }
+}
+
+fn answers(found: &Questions, ends: &Ends, user: Option<u32>) -> bool {
+    let Ends { own: local, other: remote, network } = *ends;
     if network != found.network {
         return false;
     }

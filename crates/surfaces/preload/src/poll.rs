@@ -20,7 +20,7 @@ use crate::settling::Settling;
 use crate::signals::Watch;
 use crate::table::{self, Entry};
 use crate::waits::{self, LOOK_AGAIN_NS, Limit};
-use crate::{carrier, connection, epoll, lanes, process, sys};
+use crate::{backlog, carrier, connection, epoll, lanes, process, sys};
 
 /// After this many looks that find nothing, the kernel is asked.
 const LOOKS_A_TURN: u32 = 16;
@@ -60,6 +60,7 @@ pub fn wait(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_
         if entry.events & (READS | WRITES) != 0 && !connection.has(flag::AWAITED) {
             connection.set(flag::AWAITED, true);
         }
+        connection.proves_wait();
         if connection.decide(entry.fd, 0) == Phase::Pending
             && entry.events & WRITES != 0
             && limit != Some(0)
@@ -112,7 +113,7 @@ pub fn wait(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_
                     && armed.drain()
                     && let Some(asleep) = armed.falls_asleep()
                 {
-                    let left = armed.bounds(waits::time_left(deadline));
+                    let left = backlog::bounds(armed.bounds(waits::time_left(deadline)));
                     let bell = armed.bell.as_ref().map(|bell| (bell, &asleep));
                     result = ask_kernel_and_bell(fds, left, Some(&armed), bell, kernel);
                 }
@@ -385,6 +386,7 @@ impl Armed {
         for entry in fds {
             let Some(connection) = connection::find(entry.fd) else { continue };
             let writes = entry.events & WRITES != 0;
+            connection.proves_wait();
             connection.shared.common.begin_sleep(WaitFor::Data);
             let mut stale = connection.arm(entry.fd, WaitFor::Data);
             settling.add(*connection, WaitFor::Data);

@@ -108,7 +108,7 @@ impl Connection {
             return none;
         }
         let killed = self.was_killed(lane);
-        let reset = ReceiveSide::peer_closed(lane) == Some(closed::RESET);
+        let reset = closed::is_reset(ReceiveSide::peer_closed(lane));
         let told = self.has(flag::SENT_TO_NOBODY | flag::RESET_REPORTED);
         let Ok(mut receiving) = receiving.on_lane(*self, fd) else { return none };
         let on_lane = receiving.origin() == Origin::Lane;
@@ -169,14 +169,21 @@ impl Connection {
     pub fn was_reset(&self) -> bool {
         let Some(receiving) = self.receiving() else { return false };
         let closed = receiving.lane.and_then(ReceiveSide::peer_closed);
-        closed == Some(closed::RESET)
+        closed::is_reset(closed)
+    }
+
+    /// True when the peer posted a reset on the lane after it had ended its direction.
+    fn was_reset_after_end(&self) -> bool {
+        let Some(receiving) = self.receiving() else { return false };
+        let closed = receiving.lane.and_then(ReceiveSide::peer_closed);
+        closed == Some(closed::RESET_AFTER_END)
     }
 
     /// The error for SO_ERROR, which is told once: 0 after that, `None` when only the kernel knows.
     pub fn take_error(&self, fd: RawFd) -> Option<i32> {
         if self.hang_up(fd).failed {
             self.set(flag::RESET_REPORTED, true);
-            let broken_pipe = self.has(flag::SENT_TO_NOBODY);
+            let broken_pipe = self.has(flag::SENT_TO_NOBODY) || self.was_reset_after_end();
             let reset = || self.error_of_reset().raw_os_error();
             return Some(if broken_pipe { libc::EPIPE } else { reset() });
         }

@@ -376,7 +376,11 @@ pub fn tcp_option(fd: RawFd, option: c_int) -> Option<bool> {
 
 /// Sets an on/off option of TCP.
 pub fn set_tcp_option(fd: RawFd, option: c_int, on: bool) {
-    let value = c_int::from(on);
+    set_tcp_value(fd, option, c_int::from(on));
+}
+
+/// Sets an option of TCP that is a number.
+pub fn set_tcp_value(fd: RawFd, option: c_int, value: c_int) {
     let pointer = &raw const value;
     let words =
         [fd.word(), libc::IPPROTO_TCP.word(), option.word(), pointer.word(), 4u32.word(), 0];

@@ -19,6 +19,7 @@ from semantics import (
     away,
     case,
     exactly,
+    fill,
     pattern,
     served_by_a_child,
     until_end,
@@ -576,6 +577,85 @@ class passed_amid_a_message(unread_when_passed(100, 33)):
 
 @case
 class passed_with_much_unread(unread_when_passed(230_000, 5_001)):
+    pass
+
+
+MUCH = 1_200_000
+
+
+def full_when_passed(how):
+    """Passes on a descriptor whose peer found no room for 0.1 s, and went on over TCP."""
+
+    class Case:
+        def server(t):
+            c = t.accept()
+            peer = t.hear()
+            if how == "both":
+                c.setblocking(False)
+                sent = fill(c)
+                c.setblocking(True)
+            # Long enough for the peer to find no room.
+            t.sync()
+            time.sleep(0.05)
+            t.say(exactly(c, 5_001) == pattern(MUCH)[:5_001])
+            if how == "waits":
+                waits_in_another_thread(c, None)
+            if how == "stopped":
+                os.kill(peer, signal.SIGSTOP)
+            ours, theirs = socket.socketpair()
+            t.attempt("passed", socket.send_fds, ours, [b"x"], [c.fileno()])
+            if how == "stopped":
+                os.kill(peer, signal.SIGCONT)
+            if how == "both":
+                t.tell(sent)
+            c.close()
+            passed = socket.socket(fileno=socket.recv_fds(theirs, 1, 1)[1][0])
+            t.say(exactly(passed, MUCH - 5_001) == pattern(MUCH)[5_001:])
+            if how == "half_closed":
+                t.say(passed.recv(1))
+            else:
+                t.say(exactly(passed, 4))
+            passed.sendall(b"answer")
+            passed.close()
+
+        def client(t):
+            s = t.connect()
+            t.tell(os.getpid())
+            s.sendall(pattern(MUCH))
+            if how == "half_closed":
+                s.shutdown(socket.SHUT_WR)
+            t.sync()
+            if how == "both":
+                exactly(s, t.hear())
+            if how != "half_closed":
+                s.sendall(b"more")
+            t.say(until_end(s))
+
+    return Case
+
+
+@case
+class passed_when_the_direction_was_full(full_when_passed("")):
+    pass
+
+
+@case
+class passed_when_the_direction_was_full_and_is_half_closed(full_when_passed("half_closed")):
+    pass
+
+
+@case
+class passed_when_both_directions_were_full(full_when_passed("both")):
+    pass
+
+
+@case
+class passed_when_the_direction_was_full_beside_a_thread_that_waits(full_when_passed("waits")):
+    pass
+
+
+@case
+class passed_when_the_direction_was_full_and_the_peer_is_stopped(full_when_passed("stopped")):
     pass
 
 

@@ -149,8 +149,10 @@ class looks_far_ahead:
         s = t.connect()
         t.say(exactly(s, 4_000_000) == pattern(4_000_000))
         data = pattern(1_000_000, seed=7)
-        t.say(in_time(lambda: asked(s, termios.FIONREAD) > 300_000))
-        t.say(s.recv(300_000, socket.MSG_PEEK) == data[:300_000])
+        # How much the kernel holds behind a lane is its own affair.
+        t.say(in_time(lambda: asked(s, termios.FIONREAD) > 262_144))
+        seen = asked(s, termios.FIONREAD)
+        t.say(s.recv(seen, socket.MSG_PEEK) == data[:seen])
         t.say(s.recv(300_000, socket.MSG_PEEK | socket.MSG_WAITALL) == data[:300_000])
         part = bytearray(200_000)
         t.say(s.recvmsg_into([bytearray(100_000), part], 0, socket.MSG_PEEK)[0])

@@ -77,6 +77,50 @@ def sends_alone(t, c, waits):
     t.say(c.recv(1))
 
 
+def in_parts(connection):
+    """2 MB, most of which is sent long after two ends have agreed."""
+    data = pattern(2_000_000)
+    for start in range(0, len(data), 50_000):
+        connection.sendall(data[start : start + 50_000])
+        time.sleep(0.005)
+    connection.shutdown(socket.SHUT_WR)
+
+
+def of_parts(connection):
+    return until_end(connection) == pattern(2_000_000)
+
+
+@case
+class moves_amid_bytes_to_an_end_that_only_reads:
+    def server(t):
+        t.say(of_parts(t.accept()))
+
+    def client(t):
+        in_parts(t.connect())
+
+
+@case
+class moves_amid_bytes_to_an_end_that_ended_its_own_direction:
+    """As `ncat --recv-only` does."""
+
+    def server(t):
+        c = t.accept()
+        c.shutdown(socket.SHUT_WR)
+        t.say(of_parts(c))
+
+    def client(t):
+        in_parts(t.connect())
+
+
+@case
+class moves_amid_bytes_to_a_client_that_only_reads:
+    def server(t):
+        in_parts(t.accept())
+
+    def client(t):
+        t.say(of_parts(t.connect()))
+
+
 @case
 class one_way_to_an_end_that_sends_nothing:
     """The receiver ends its own direction before any byte came, as `ncat --recv-only` does."""
@@ -98,7 +142,6 @@ class one_way_to_an_end_that_sends_nothing:
         for _ in range(3):
             with t.connect(address, warm=False) as s:
                 receives_alone(t, s)
-
 
 
 @case

@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 
-from semantics import case, exactly
+from semantics import case, exactly, pattern
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -197,6 +197,62 @@ class dissolved_and_connected_again(Echo):
         connection.shutdown(socket.SHUT_WR)
         t.say(connection.recv(10))
         t.sync()
+
+
+def dissolved(unread, waits, shut):
+    """Leaves its peer without a word, which may wait, and with bytes unread."""
+
+    class Case:
+        def server(t):
+            connection = t.accept()
+            for _ in range(30):
+                connection.sendall(connection.recv(100))
+            connection.sendall(pattern(unread))
+            t.sync()
+            if not waits:
+                t.sync()
+                time.sleep(0.05)
+            t.attempt("recv", connection.recv, 10)
+            t.attempt("recv", connection.recv, 10)
+            if waits:
+                t.sync()
+                time.sleep(0.05)
+            t.say(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if shut else None)
+            t.attempt("send", connection.send, b"x")
+
+        def client(t):
+            connection = t.connect()
+            t.say(echoed(connection, 30))
+            t.sync()
+            if shut:
+                connection.shutdown(socket.SHUT_WR)
+            if waits:
+                time.sleep(0.1)
+            nothing = struct.pack("=H14x", socket.AF_UNSPEC)
+            t.say(libc.connect(connection.fileno(), nothing, len(nothing)))
+            t.sync()
+
+    return Case
+
+
+@case
+class dissolved_with_bytes_unread(dissolved(5_000, False, False)):
+    pass
+
+
+@case
+class dissolved_with_bytes_unread_by_a_peer_that_waits(dissolved(5_000, True, False)):
+    pass
+
+
+@case
+class dissolved_after_a_half_close(dissolved(0, False, True)):
+    pass
+
+
+@case
+class dissolved_after_a_half_close_with_bytes_unread(dissolved(5_000, True, True)):
+    pass
 
 
 @case

@@ -123,6 +123,7 @@ static const struct {
     {"once", begin_once, wait_once, 1},
     {"a set of its own", begin_raw, wait_in_set, 1},
     {"poll", begin_none, wait_poll, 1},
+    {"poll, blocking", begin_none, wait_poll, 0},
 };
 
 static void serve(int fd, size_t way)

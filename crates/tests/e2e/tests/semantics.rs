@@ -21,6 +21,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Runs of a case.
 const RUNS: u32 = 6;
 
+/// The beginning of the names of cases whose connections move while bytes are on their way: most
+/// bytes go over the fabric.
+const MOVES_AMID: &str = "moves_amid_";
+
 /// The least time for which a peer that is away stays away (`WEFT_E2E_AWAY`).
 fn away() -> Duration {
     Duration::from_secs(weft_e2e::setting("WEFT_E2E_AWAY", 0))
@@ -81,6 +85,7 @@ fn compare(name: &str) -> Outcome {
     let expected = [server.success().stdout, client.success().stdout];
     let mut wrong = Vec::new();
     let ways: &[How] = match share_of(name) {
+        _ if name.starts_with(MOVES_AMID) => &[How::Warm, How::Usual, How::Cold],
         Share::All => &[How::Warm, How::Usual, How::Cold, How::ServerOnly, How::ClientOnly],
         Share::OneSided => &[How::Warm, How::ServerOnly, How::ClientOnly],
         Share::Usual => &[How::Warm, How::Usual],
@@ -96,6 +101,11 @@ fn compare(name: &str) -> Outcome {
                     "{how:?}, the {side} printed\n{}on tcp it was\n{expected}{}",
                     ended.stdout, ended.stderr
                 ));
+            } else if how != How::Warm && name.starts_with(MOVES_AMID) {
+                let Statistics { fabric, tcp, .. } = ended.statistics();
+                if fabric.sent + fabric.received < tcp.sent + tcp.received {
+                    wrong.push(format!("{how:?}, the {side} did not move:\n{}", ended.stderr));
+                }
             } else if how == How::Warm && !on_tcp(name) {
                 let statistics = ended.statistics();
                 let most = statistics.fabric.connections > statistics.tcp.connections;
@@ -129,7 +139,7 @@ fn is_held_by_two(name: &str) -> bool {
 /// Cases that return to TCP for what only the kernel supports, or that write more than a lane holds
 /// to a peer that does not read.
 fn returns_to_tcp(name: &str) -> bool {
-    if name.starts_with("passed_to_a_program") {
+    if name.starts_with("passed_to_a_program") || name.starts_with("passed_when_") {
         return true;
     }
     const NAMES: [&str; 49] = [
@@ -188,6 +198,10 @@ fn returns_to_tcp(name: &str) -> bool {
 
 /// Cases whose connections weft leaves on TCP, wholly or in part.
 fn on_tcp(name: &str) -> bool {
+    if name.starts_with("dissolved_with") || name.starts_with("dissolved_after") {
+        // The socket that follows is counted, too.
+        return true;
+    }
     const NAMES: [&str; 26] = [
         "stdin_and_stdout_of_a_program",
         "standard_streams_are_reopened",

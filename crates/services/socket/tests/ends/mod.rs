@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use weft_fabric::{Blocking, Endpoint, EndpointOptions, NodeId, PATIENCE, Transport};
 use weft_lane::{Carrier, EndpointLane, Layout, Settings, Told};
 use weft_memory::CopyMode;
+use weft_socket::SendSide;
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_transport_sim::{SimEndpoint, SimWorld};
 
@@ -29,6 +30,18 @@ pub fn memory_of(layout: LaneLayout) -> (ShmLane, ShmLane) {
     let (one, file) = ShmLane::create(layout, CopyMode::Plain).expect("memory");
     let two = ShmLane::open(file.as_fd(), 1, CopyMode::Plain).expect("a lane");
     (one, two)
+}
+
+/// Takes a direction back to TCP, whose kernel takes up to `most` copies of what the peer did not
+/// read on the lane. Returns them.
+pub fn back(send: &mut SendSide, lane: &ShmLane, most: usize) -> Vec<u8> {
+    let mut again = send.to_send_again(lane);
+    let sent = most.min(again.bytes.len());
+    send.begin_tcp();
+    send.wrote_copies(sent);
+    send.return_to_tcp(lane, &again, sent);
+    again.bytes.truncate(sent);
+    again.bytes
 }
 
 /// A world with two nodes, a carrier on each, and lanes between them.

@@ -126,6 +126,8 @@ impl Set {
         };
         if !self.is_seen {
             count_unseen(&registration, 1);
+        } else if let Some(connection) = arena::at(registration.place) {
+            connection.proves_wait();
         }
         self.registrations[index as usize] = Some(registration);
         self.by_fd.insert(fd, index);
@@ -138,6 +140,9 @@ impl Set {
         self.is_seen = true;
         for registration in self.registrations.iter().flatten() {
             count_unseen(registration, -1);
+            if let Some(connection) = arena::at(registration.place) {
+                connection.proves_wait();
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use super::control::look_after_inner;
 use super::sets::set_of;
 use crate::signals::Watch;
 use crate::waits::{self, Limit, time_left};
-use crate::{carrier, process, sys};
+use crate::{backlog, carrier, process, sys};
 
 /// After this many looks at hot connections, the kernel's set is asked, too.
 const LOOKS_A_TURN: u32 = 8;
@@ -214,7 +214,7 @@ fn sleep(
             limit = Some(waits::at_most(limit, slice));
         }
     }
-    let count = sleep_in_kernel(events, limit, kernel);
+    let count = sleep_in_kernel(events, backlog::bounds(limit), kernel);
     let errno = sys::errno();
     if let Some(mut set) = set_of(epfd, false) {
         set.sleeping = set.sleeping.saturating_sub(1);

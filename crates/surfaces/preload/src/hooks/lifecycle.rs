@@ -6,9 +6,9 @@ use weft_options::{Options, Problem};
 use crate::deferral::Held;
 use crate::log::{debug, warn_user};
 use crate::{
-    arena, bells, calls, cancel, carrier, connection, control, decision, ending, epoll, handover,
-    lanes, log, other_end, process, provider_files, real, rescue, reserve, stats, stdio, sys,
-    table,
+    arena, backlog, bells, calls, cancel, carrier, connection, control, decision, ending, epoll,
+    handover, lanes, log, other_end, process, provider_files, real, rescue, reserve, stats, stdio,
+    sys, table,
 };
 
 #[used]
@@ -126,6 +126,7 @@ extern "C" fn before_fork() {
     carrier::lock().take();
     bells::lock().take();
     rescue::lock().take();
+    backlog::lock().take();
     calls::lock().take();
     provider_files::lock().take();
     epoll::before_fork();
@@ -213,6 +214,7 @@ extern "C" fn after_fork() {
     epoll::after_fork();
     provider_files::lock().give_back();
     calls::lock().give_back();
+    backlog::lock().give_back();
     rescue::lock().give_back();
     bells::lock().give_back();
     carrier::lock().give_back();

@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use libc::{c_char, c_int, c_void};
+use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
 use weft_program::Lookup;
 
 use super::{as_int, kernel};
@@ -53,7 +55,9 @@ unsafe fn with_handover(
     environment: *const *const c_char,
     exec: impl FnOnce(*const *const c_char) -> c_int,
 ) -> c_int {
-    if !process::ready() {
+    // A program that tries the directories of PATH one after the other mostly finds nothing there,
+    // and no connection need be prepared for that.
+    if !process::ready() || path.is_some_and(is_no_program) {
         return exec(environment);
     }
     let start = if process::is_itself() { Start::Exec } else { Start::Vfork };
@@ -154,6 +158,12 @@ pub(super) unsafe extern "C-unwind" fn execveat(
     });
     // SAFETY: as above.
     unsafe { with_handover(found.as_deref(), environment, exec) }
+}
+
+/// True if exec of `path` fails, since nothing is there that may be executed.
+fn is_no_program(path: &Path) -> bool {
+    let may = rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS);
+    matches!(may, Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
 }
 
 /// A path that leads to the file or directory open as `fd`.

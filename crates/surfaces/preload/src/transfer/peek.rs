@@ -82,7 +82,9 @@ impl Connection {
         targets: &mut [&mut [u8]],
     ) -> Attempt {
         // This look comes before that at the lane, which then shows all before the boundary.
-        let behind = receiving.state.behind_lane(receiving.lane);
+        let wanted = targets.iter().fold(0, |sum: u64, part| sum.saturating_add(part.len() as u64));
+        let is_here = receiving.state.available(receiving.lane) >= wanted;
+        let behind = if is_here { None } else { receiving.behind_lane() };
         match peek(receiving, targets, 0) {
             Ok(seen) => {
                 let more = behind.map_or(0, |skip| peek_tcp(fd, targets, seen, skip));
@@ -100,7 +102,7 @@ impl Connection {
         let there = match receiving.origin() {
             Origin::Lane => {
                 // As in `peek_lane`.
-                let behind = receiving.state.behind_lane(receiving.lane);
+                let behind = receiving.behind_lane();
                 behind.map_or(0, |skip| on_tcp().saturating_sub(skip))
             }
             // Before the switch, and on TCP again, all bytes are in the kernel's socket.

@@ -27,7 +27,17 @@ use crate::{calls, cancel, process, stats, sys, waits};
 
 impl Connection {
     /// Reads into `targets` one after the other, and returns how many bytes; 0 at the end of file.
+    #[inline]
     pub fn receive(&self, fd: RawFd, targets: &mut [&mut [u8]], how: How) -> Result<usize, Errno> {
+        let result = self.receive_now(fd, targets, how);
+        if self.has(flag::UNPROVEN) && !how.peek {
+            self.leaves_armed(fd);
+        }
+        result
+    }
+
+    #[inline(never)]
+    fn receive_now(&self, fd: RawFd, targets: &mut [&mut [u8]], how: How) -> Result<usize, Errno> {
         if how.peek && how.wait_all {
             return self.peek_for_all(fd, targets, how);
         }
@@ -102,6 +112,9 @@ impl Connection {
             }
             if watch.saw_interruption() {
                 return if total > 0 { Ok(total) } else { Err(Errno::INTR) };
+            }
+            if self.has(flag::UNPROVEN) {
+                self.reads_in_vain(fd);
             }
             waited = !on_tcp;
             // On TCP the kernel waits, as without weft.
@@ -181,6 +194,7 @@ impl Connection {
                     stats::add(BYTES_TCP_RECEIVED, bytes as u64);
                     Attempt::Moved(bytes)
                 }
+                Attempt::End if self.has(flag::RESET_TAKEN) => self.report_reset(),
                 other => other,
             },
         }
@@ -455,6 +469,13 @@ impl Connection {
                 _ => Err(Errno::BADF),
             };
         };
+        if let waits::Wakeup::Failed(errno) = wakeup
+            && self.reads_tcp(fd)
+        {
+            // The kernel tells it once, and told the library.
+            self.note_error(errno);
+            self.set(flag::RESET_TAKEN, true);
+        }
         self.note_wakeup(wakeup);
         self.stop_waiting(fd, WaitFor::Data);
         match wakeup {

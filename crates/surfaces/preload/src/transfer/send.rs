@@ -24,7 +24,7 @@ use crate::direction::{Locked, SendGuard};
 use crate::lane::either;
 use crate::signals::Watch;
 use crate::waits::{LOOK_AGAIN_NS, Limit};
-use crate::{calls, process, settling, signals, stats, sys, waits};
+use crate::{backlog, calls, process, settling, signals, stats, sys, waits};
 
 impl Connection {
     /// Writes `parts`, all of them when it may block, and returns how many bytes.
@@ -77,6 +77,7 @@ impl Connection {
                 Attempt::End => return Err(broken_pipe(how)),
                 Attempt::Failed(Errno::PIPE) => return Err(broken_pipe(how)),
                 Attempt::Failed(errno) => return Err(errno),
+                Attempt::WouldBlock if backlog::made_room() => continue,
                 Attempt::WouldBlock => {}
             }
             if !self.blocks(how) {
@@ -135,7 +136,8 @@ impl Connection {
             // In pieces until the peer has mapped the lane, so that the direction can switch amid a
             // large write.
             let comes = !SendSide::peer_attached(lane, self.side());
-            let front = if comes { self.front_for_tcp(parts) } else { None };
+            let sent = sending.state.totals().0;
+            let front = if comes { self.front_for_tcp(fd, parts, sent) } else { None };
             return self.write_tcp(fd, sending.state, front.as_deref().unwrap_or(parts));
         }
         if self.looks_dead(fd, lane) {
@@ -167,7 +169,12 @@ impl Connection {
             Err(WriteError::Full) if self.leave_if_stuck(&mut sending) => Attempt::Again,
             Err(WriteError::Full) => Attempt::WouldBlock,
             Err(_) if !sending.state.is_shut() && sending.leave_if_over() => Attempt::Again,
-            Err(WriteError::Closed) if sending.state.is_shut() => Attempt::End,
+            Err(WriteError::Closed)
+                if sending.state.is_shut()
+                    || ReceiveSide::peer_closed(lane) == Some(closed::RESET_AFTER_END) =>
+            {
+                Attempt::End
+            }
             Err(WriteError::Closed) => self.send_to_nobody(fd, parts),
             Err(WriteError::Reset) => self.lane_is_broken(),
         }
@@ -183,7 +190,7 @@ impl Connection {
         if sending.state.on_lane() {
             return Attempt::Failed(Errno::CONNRESET);
         }
-        let front = self.front_for_tcp(parts);
+        let front = self.front_for_tcp(fd, parts, sending.state.totals().0);
         let attempt = self.write_tcp(fd, sending.state, front.as_deref().unwrap_or(parts));
         if let Attempt::Moved(bytes) = attempt {
             self.shared.over_tcp.writes.add(bytes);
@@ -191,10 +198,17 @@ impl Connection {
         attempt
     }
 
-    /// The first piece of a large write to TCP ([`Connection::piece_for_tcp`]).
-    fn front_for_tcp<'a>(&self, parts: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
+    /// The first piece of a large write to TCP ([`Connection::piece_for_tcp`]), where `sent` bytes
+    /// went before.
+    fn front_for_tcp<'a>(&self, fd: RawFd, parts: &[&'a [u8]], sent: u64) -> Option<Vec<&'a [u8]>> {
+        /// From here on the kernel would hold much.
+        const MUCH: u64 = 64 << 10;
         let bytes = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len()));
         let piece = self.piece_for_tcp(bytes);
+        let may_move = matches!(self.phase(), Phase::Pending | Phase::Laned);
+        if may_move && sent.saturating_add(bytes as u64) > MUCH && !self.has(flag::BOUNDED) {
+            self.bound_backlog(fd);
+        }
         if piece == bytes { None } else { front(parts, piece) }
     }
 
@@ -208,7 +222,7 @@ impl Connection {
         }
         match self.phase() {
             Phase::Declined => bytes,
-            Phase::Fresh if self.outlook() == Outlook::Short => bytes,
+            Phase::Fresh if self.is_put_off() || self.outlook() == Outlook::Short => bytes,
             _ => piece,
         }
     }
@@ -245,6 +259,9 @@ impl Connection {
             Err(Errno::INVAL | Errno::NOSYS) => return None,
             Err(errno) => errno,
         };
+        if errno == Errno::AGAIN && backlog::made_room() {
+            return None;
+        }
         if errno == Errno::AGAIN {
             self.shared.write_blocks.fetch_add(1, Ordering::Relaxed);
         }
@@ -378,7 +395,7 @@ impl Connection {
                 waits::poll_with_bell(fd, PollFlags::empty(), both, Some(LOOK_AGAIN_NS))?;
                 return Ok(());
             }
-            waits::poll_within(fd, PollFlags::OUT, limit).map(|_| ())
+            waits::poll_within(fd, PollFlags::OUT, backlog::bounds(limit)).map(|_| ())
         };
         match slept {
             Ok(()) if limit == Some(0) => Err(Errno::AGAIN),
