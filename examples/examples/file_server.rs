@@ -9,7 +9,7 @@ use weft_examples::service::{End, Pair};
 use weft_fabric::{
     Access, Blocking, Endpoint, EndpointAddress, LocalRange, PATIENCE, Region, ServiceName, Source,
 };
-use weft_open::{OpeningError, now};
+use weft_open::now;
 use weft_session::{Admission, Event, Options, PoolId, SessionId, Sessions, bytes_of};
 
 /// The files: the sources of the examples.
@@ -144,6 +144,6 @@ impl Pair for FileServer {
     }
 }
 
-fn main() -> Result<(), OpeningError> {
+fn main() -> std::process::ExitCode {
     weft_examples::service::main(FileServer)
 }

@@ -59,7 +59,7 @@ pub enum Woken {
 }
 
 /// Waits on an endpoint beside other descriptors. It looks for a while before it sleeps, as long as
-/// earlier waits were worth it ([`AdaptiveWait`]), so that an answer that comes soon costs no sleep.
+/// earlier waits were worth it ([`AdaptiveWait`]): an answer that comes soon costs no sleep.
 ///
 /// ```
 /// # use std::sync::Arc;
