@@ -17,7 +17,7 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
 const WANTED: [&str; 4] = ["ping_pong.rs", "file_server.rs", "nothing.rs", "hash_table.rs"];
 const BLOCK_BYTES: u32 = 1024;
 
-pub struct FileServer;
+pub(crate) struct FileServer;
 
 struct Server<E: Endpoint> {
     sessions: Sessions<E>,
