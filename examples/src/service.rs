@@ -70,6 +70,7 @@ fn run<P: Pair>(pair: P) -> Result<(), OpeningError> {
             let endpoint = Opening::named(P::NAME)?.finding(&place)?.open()?;
             let service = endpoint.host().expect("a service let it in");
             until_done(P::client(endpoint, service));
+            println!("done");
         }
         _ => crate::main(4, Together(pair)),
     }
