@@ -9,7 +9,7 @@ use weft_examples::service::{End, Pair};
 use weft_fabric::{
     Access, Blocking, Endpoint, EndpointAddress, LocalRange, PATIENCE, Region, ServiceName, Source,
 };
-use weft_open::{OpeningError, now};
+use weft_open::now;
 use weft_session::{Admission, Event, Options, PoolId, SessionId, Sessions, bytes_of};
 
 /// The files: the sources of the examples.
@@ -17,8 +17,7 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
 const WANTED: [&str; 4] = ["ping_pong.rs", "file_server.rs", "nothing.rs", "hash_table.rs"];
 const BLOCK_BYTES: u32 = 1024;
 
-/// The program.
-pub struct FileServer;
+pub(crate) struct FileServer;
 
 struct Server<E: Endpoint> {
     sessions: Sessions<E>,
@@ -145,6 +144,6 @@ impl Pair for FileServer {
     }
 }
 
-fn main() -> Result<(), OpeningError> {
+fn main() -> std::process::ExitCode {
     weft_examples::service::main(FileServer)
 }

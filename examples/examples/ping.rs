@@ -6,11 +6,16 @@
 //! ```
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use weft_open::{Client, Opening, Service, now};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    weft_examples::ended(run())
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let opening = Opening::named("ping")?;
     let place = std::env::args().nth(1).unwrap_or_default();
     if place == "serve" {

@@ -6,12 +6,13 @@
 //! ```
 //!
 //! All endpoints of an example are in one process. Over shared memory the broker is in the process,
-//! too; programs that are processes of their own leave [`Opening::by`] out and meet at the daemon's.
-//! `ping` and `file_server` are such programs, when they are told so.
+//! too; programs that are processes of their own leave [`Opening::by`] out and meet at that of the
+//! daemon. `ping` and `file_server` are such programs, when they are told so.
 #![forbid(unsafe_code)]
 
 pub mod service;
 
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use weft_fabric::{Endpoint, EndpointOptions, NodeId, Transport};
@@ -20,6 +21,17 @@ use weft_options::Options;
 use weft_transport_shm::broker::Limits;
 use weft_transport_shm::local_broker;
 use weft_transport_sim::{Settings, SimWorld};
+
+/// The end of a program: an error is told in words.
+pub fn ended<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// A program on some endpoints.
 pub trait Program {

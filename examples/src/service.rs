@@ -6,6 +6,8 @@
 //! EXAMPLE get [@HOST]   a client of the service of this host, or of that one
 //! ```
 
+use std::process::ExitCode;
+
 use weft_fabric::{Endpoint, EndpointAddress};
 use weft_open::{Opening, OpeningError, ServicePlace, Waiter};
 use weft_session::Sessions;
@@ -52,10 +54,11 @@ impl<P: Pair> Program for Together<P> {
 }
 
 /// Runs what the arguments say.
-///
-/// # Errors
-/// There is no daemon, or no such service.
-pub fn main<P: Pair>(pair: P) -> Result<(), OpeningError> {
+pub fn main<P: Pair>(pair: P) -> ExitCode {
+    crate::ended(run(pair))
+}
+
+fn run<P: Pair>(pair: P) -> Result<(), OpeningError> {
     let [what, place] = [1, 2].map(|place| std::env::args().nth(place).unwrap_or_default());
     match what.as_str() {
         "serve" => {
@@ -67,6 +70,7 @@ pub fn main<P: Pair>(pair: P) -> Result<(), OpeningError> {
             let endpoint = Opening::named(P::NAME)?.finding(&place)?.open()?;
             let service = endpoint.host().expect("a service let it in");
             until_done(P::client(endpoint, service));
+            println!("done");
         }
         _ => crate::main(4, Together(pair)),
     }

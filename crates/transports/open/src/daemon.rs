@@ -262,7 +262,8 @@ mod tests {
     fn the_own_address_is_that_of_the_own_node() {
         let joined = status(
             r#"{"node": "default", "fabric": {"name": "f", "number": 3, "nodes": [
-                {"number": 2, "name": null, "state": "down", "address": "10.0.0.2:7700", "reason": "silent"},
+                {"number": 2, "name": null, "state": "down", "reason": "silent",
+                 "address": "10.0.0.2:7700"},
                 {"number": 3, "state": "self", "address": "10.0.0.1:7700"}
             ]}}"#,
         );

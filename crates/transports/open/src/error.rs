@@ -23,7 +23,10 @@ pub enum OpeningError {
     )]
     TrustWithoutSocket,
     /// No daemon answers.
-    #[error("no daemon answers at {}: {reason}; start `weft daemon` on this host", .socket.display())]
+    #[error(
+        "no daemon answers at {}: {reason}; start `weft daemon` on this host",
+        .socket.display()
+    )]
     NoDaemon {
         /// Its socket.
         socket: PathBuf,

@@ -90,7 +90,7 @@ pub(crate) fn named(name: &str) -> Result<ServiceName, OpeningError> {
 /// The partition of a service of this user: each name has its own, so that clients of two services
 /// do not meet.
 fn partition_of(name: ServiceName) -> PartitionId {
-    // FNV-1a. Two names with one number share a partition of their user, which is no harm to others.
+    // FNV-1a. Two names with one number share a partition of their user: no harm to others.
     let mixed = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     let number = name.as_str().as_bytes().iter().fold(0x811c_9dc5, mixed);
     let user = rustix::process::geteuid().as_raw();

@@ -59,7 +59,7 @@ pub enum Woken {
 }
 
 /// Waits on an endpoint beside other descriptors. It looks for a while before it sleeps, as long as
-/// earlier waits were worth it ([`AdaptiveWait`]), so that an answer that comes soon costs no sleep.
+/// earlier waits were worth it ([`AdaptiveWait`]): an answer that comes soon costs no sleep.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -163,5 +163,93 @@ fn sleep(
             let first = files.iter().position(|file| !file.revents().is_empty());
             Some(first.filter(|at| *at < beside.len()).map_or(Woken::Ready, Woken::Beside))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+
+    use weft_broker::Limits;
+    use weft_fabric::{Blocking, MessageHeader, NodeId, PATIENCE};
+    use weft_options::Options;
+    use weft_transport_shm::local_broker;
+
+    use super::*;
+    use crate::opening::Opening;
+
+    fn opening() -> Opening {
+        let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
+        Opening::with("a test", &Options::default()).by(broker)
+    }
+
+    /// Waits, and takes what is there, until it is something else than readiness.
+    fn wait_idle(
+        waiter: &mut Waiter,
+        endpoint: &mut AnyEndpoint,
+        beside: &[BorrowedFd<'_>],
+        most: Duration,
+    ) -> Woken {
+        loop {
+            match waiter.wait(endpoint, beside, Some(most)) {
+                Woken::Ready => drop(endpoint.poll(16, &mut |_| {})),
+                other => return other,
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_by_its_time_by_a_descriptor_and_by_a_message() {
+        let opening = opening();
+        let mut endpoint = opening.open().expect("an endpoint");
+        let mut peer = opening.open().expect("an endpoint");
+        let to = peer.connect_within(endpoint.address(), PATIENCE).expect("it is there");
+        let mut waiter = Waiter::default();
+        let (idle, _idle) = rustix::pipe::pipe().expect("a pipe");
+        let (full, filled) = rustix::pipe::pipe().expect("a pipe");
+        let begun = now();
+        let time = Duration::from_millis(30);
+        let woken = wait_idle(&mut waiter, &mut endpoint, &[idle.as_fd()], time);
+        assert_eq!(woken, Woken::TimedOut);
+        assert!(now() - begun >= time);
+        rustix::io::write(&filled, b"x").expect("room");
+        let beside = [idle.as_fd(), full.as_fd()];
+        // Also without any time.
+        for most in [PATIENCE, Duration::ZERO] {
+            let woken = wait_idle(&mut waiter, &mut endpoint, &beside, most);
+            assert_eq!(woken, Woken::Beside(1));
+        }
+        peer.send_short(to, MessageHeader::tag(1), &[b"wake up"]).expect("room");
+        assert_eq!(waiter.wait(&mut endpoint, &[idle.as_fd()], Some(PATIENCE)), Woken::Ready);
+        let mut messages = 0;
+        endpoint.poll(16, &mut |event| {
+            messages += u32::from(matches!(event, weft_fabric::Event::Message(_)));
+        });
+        assert_eq!(messages, 1);
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "the other end is another thread")]
+    fn a_sleeper_is_woken_by_a_message_and_by_a_descriptor() {
+        let opening = opening();
+        let mut endpoint = opening.open().expect("an endpoint");
+        let mut peer = opening.open().expect("an endpoint");
+        let to = peer.connect_within(endpoint.address(), PATIENCE).expect("it is there");
+        let (pipe, filled) = rustix::pipe::pipe().expect("a pipe");
+        let mut waiter = Waiter::default();
+        wait_idle(&mut waiter, &mut endpoint, &[], Duration::ZERO);
+        let late = Duration::from_millis(20);
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(late);
+            peer.send_short(to, MessageHeader::tag(1), &[b"wake up"]).expect("room");
+            std::thread::sleep(late);
+            rustix::io::write(&filled, b"x").expect("room");
+            peer
+        });
+        assert_eq!(waiter.wait(&mut endpoint, &[pipe.as_fd()], Some(PATIENCE)), Woken::Ready);
+        let woken = wait_idle(&mut waiter, &mut endpoint, &[pipe.as_fd()], PATIENCE);
+        assert_eq!(woken, Woken::Beside(0));
+        drop(other.join().expect("it ends well"));
     }
 }
