@@ -25,6 +25,8 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 const AHEAD_BYTES: usize = 32 << 10;
 /// Most bytes of messages that leave in one call.
 const GATHERED_BYTES: usize = 256 << 10;
+/// How long the end of a further connection waits for that of the first.
+const AFTER_THE_FIRST: Duration = Duration::from_secs(1);
 /// How long a reader waits for a buffer. One is free whenever the other end keeps to its credits.
 const BUFFER_WITHIN: Duration = Duration::from_secs(60);
 
@@ -185,7 +187,7 @@ impl Connections {
     ) -> Result<Self, CopyError> {
         let started = |why| CopyError::system("threads cannot be started", &why);
         let (mut senders, mut writers) = (Vec::new(), Vec::new());
-        for channel in channels {
+        for (number, channel) in channels.into_iter().enumerate() {
             let Channel { mut reader, writer } = channel;
             let sender = Arc::new(Sender::default());
             senders.push(Arc::clone(&sender));
@@ -199,6 +201,10 @@ impl Connections {
                     Err(CopyError::Lost(why)) => why,
                     Err(error) => error.to_string(),
                 };
+                if number > 0 {
+                    // At the end all are closed, and what the first carried last comes first.
+                    std::thread::sleep(AFTER_THE_FIRST);
+                }
                 listener.hear(Incoming::Lost(why));
             });
             // It ends with the connection, or with its loop, and holds nothing.

@@ -193,7 +193,7 @@ impl Running<'_> {
             if let Some(summary) = self.put_out() {
                 return Ok(summary);
             }
-            let takes_walk = if self.machine.has_room() { 256 } else { 0 };
+            let takes_walk = self.machine.room().min(256);
             self.end.inbox.take(&mut inputs, takes_walk, LOOK);
             if self.end.gauge.stops() {
                 return Err(CopyError::Stopped);

@@ -177,14 +177,18 @@ impl Source {
         }
     }
 
-    /// Whether more entries may be told. Becomes true again by [`Source::message`].
+    /// How many more entries may be told. Grows by [`Source::message`].
     #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.open < self.limits.entries_open
+    pub fn room(&self) -> usize {
+        self.limits.entries_open.saturating_sub(self.open)
     }
 
     /// Tells an entry. `is_sparse` says that a file may have holes.
+    ///
+    /// # Panics
+    /// When there is no room for it.
     pub fn entry(&mut self, path: TreePath, metadata: Metadata, kind: Kind, is_sparse: bool) {
+        assert!(self.room() > 0, "there is room for the entry");
         let number = self.next_number;
         self.next_number += 1;
         self.open += 1;
