@@ -220,6 +220,8 @@ impl Running<'_> {
             Input::Incoming(Incoming::Block(..)) => {
                 return Err(weft_transfer::Offence("a block to the source").into());
             }
+            // A target that has said that all is done hangs up.
+            Input::Incoming(Incoming::Lost(_)) if self.machine.is_over() => {}
             Input::Incoming(Incoming::Lost(why)) => return Err(CopyError::Lost(why)),
             Input::Found(found) => self.found(*found),
             Input::Mapped(number, found) => self.machine.mapped(number, found),

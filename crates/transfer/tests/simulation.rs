@@ -77,7 +77,7 @@ impl<'a> World<'a> {
     fn new(seed: u64, source_files: &'a Files, disk: &'a mut Disk, flips: bool) -> Self {
         let journal = Journal::read(&disk.journal, TRANSFER, BLOCK);
         disk.journal.truncate(journal.sound);
-        let limits = Limits { entries_open: 16, blocks: 64 };
+        let limits = Limits { entries_open: 16, blocks: 64, ..Limits::default() };
         let options = TargetOptions { has_shortcut: seed.is_multiple_of(3), ..Default::default() };
         let mut target = Target::new(options, limits, Window::new(2, 16), journal.files);
         target.begin();
