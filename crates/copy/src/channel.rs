@@ -142,8 +142,8 @@ impl Sender {
         Some((bytes, None, 0))
     }
 
-    fn run(&self, mut writer: WriteHalf) {
-        while let Some((head, buffer, payload)) = self.next() {
+    fn run(&self, mut writer: WriteHalf, listener: &dyn Listener) {
+        while let Some((head, mut buffer, payload)) = self.next() {
             let payload = buffer.as_deref().map_or(&[][..], |buffer| &buffer[..payload]);
             if write_both(&mut writer, &head, payload).is_err() {
                 // The reader of the connection tells why.
@@ -151,6 +151,10 @@ impl Sender {
                 queue.is_broken = true;
                 queue.items.clear();
                 return;
+            }
+            if buffer.take().is_some() {
+                // The loop may wait for a buffer.
+                listener.hear(Incoming::Sent);
             }
         }
     }
@@ -192,7 +196,9 @@ impl Connections {
             let sender = Arc::new(Sender::default());
             senders.push(Arc::clone(&sender));
             let thread = std::thread::Builder::new().name("weft-send".to_owned());
-            writers.push(thread.spawn(move || sender.run(writer)).map_err(started)?);
+            let hears = Arc::clone(listener);
+            let writer = thread.spawn(move || sender.run(writer, &*hears)).map_err(started)?;
+            writers.push(writer);
             let (listener, pool) = (Arc::clone(listener), pool.cloned());
             let thread = std::thread::Builder::new().name("weft-receive".to_owned());
             let receiver = thread.spawn(move || {

@@ -124,7 +124,7 @@ impl SourceEnd {
                     Input::Incoming(Incoming::Message(Message::Refused { text })) => {
                         return Err(CopyError::Refused(text));
                     }
-                    Input::Incoming(Incoming::Message(Message::Alive)) => {}
+                    Input::Incoming(Incoming::Message(Message::Alive) | Incoming::Sent) => {}
                     Input::Incoming(Incoming::Lost(why)) => return Err(CopyError::Lost(why)),
                     _ => return Err(weft_transfer::Offence("something before it is ready").into()),
                 }
@@ -220,6 +220,7 @@ impl Running<'_> {
             Input::Incoming(Incoming::Block(..)) => {
                 return Err(weft_transfer::Offence("a block to the source").into());
             }
+            Input::Incoming(Incoming::Sent) => {}
             // A target that has said that all is done hangs up.
             Input::Incoming(Incoming::Lost(_)) if self.machine.is_over() => {}
             Input::Incoming(Incoming::Lost(why)) => return Err(CopyError::Lost(why)),

@@ -225,6 +225,7 @@ impl Running<'_> {
                 Gauge::add(&self.end.gauge.bytes_moved, block.payload());
                 self.writers.give(Work::Store(stores, buffer));
             }
+            Input::Incoming(Incoming::Sent) => {}
             Input::Incoming(Incoming::Lost(why)) => return Err(CopyError::Lost(why)),
             Input::Stored(pieces, stored) => {
                 for ((number, leaf), stored) in pieces.into_iter().zip(stored) {
