@@ -215,9 +215,9 @@ impl Engine {
         }
     }
 
-    /// A descriptor that is readable when requests are done, for who sleeps on several things. Take
-    /// them by [`Engine::wait`] with a count of 0. `None` where the end of [`Engine::submit`] is the
-    /// end of the request.
+    /// A descriptor that is readable when requests are done, for who sleeps on several things.
+    /// Take them by [`Engine::wait`] with a count of 0. `None` where the end of
+    /// [`Engine::submit`] is the end of the request.
     #[must_use]
     pub fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         match &self.worker {

@@ -44,7 +44,7 @@ pub fn fuzz_target(script: &[u8]) -> HostileEnd {
         has_shortcut: first & 4 != 0,
     };
     let holds = first & 8 != 0;
-    let limits = Limits { entries_open: 64, blocks: 8 };
+    let limits = Limits { entries_open: 64, blocks: 8, ..Limits::default() };
     let mut target = Target::new(options, limits, Window::new(2, 8), HashMap::new());
     target.begin();
     for frame in frames(rest) {
@@ -105,7 +105,8 @@ fn do_task(target: &mut Target, task: Task) {
 
 /// A source whose target follows a script. It tells a few files first.
 pub fn fuzz_source(script: &[u8]) -> HostileEnd {
-    let mut source = Source::new(4_096, Limits { entries_open: 64, blocks: 8 });
+    let mut source =
+        Source::new(4_096, Limits { entries_open: 64, blocks: 8, ..Limits::default() });
     for number in 0..8_u64 {
         let size = [0, 10, 5_000, 20_000][usize::try_from(number % 4).expect("small")];
         let id = FileId { inode: number, size, ..FileId::default() };

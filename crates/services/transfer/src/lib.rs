@@ -37,6 +37,7 @@
 //! | `checksum` | leaves and the tree over them |
 //! | `journal` | records of what is at the target |
 //! | `exclude` | patterns |
+//! | `model` | a transfer over a long way, in virtual time |
 //! | `hostile` | peers that send anything, for tests and the fuzzer |
 #![forbid(unsafe_code)]
 
@@ -47,6 +48,7 @@ mod exclude;
 pub mod hostile;
 mod journal;
 mod message;
+pub mod model;
 mod offence;
 mod path;
 mod source;

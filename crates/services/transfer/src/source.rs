@@ -21,6 +21,8 @@ use crate::path::TreePath;
 pub struct Limits {
     /// Entries that are told and not over; each takes about 500 bytes and its attributes.
     pub entries_open: usize,
+    /// Bytes of those entries, as [`Entry::weight`] counts. The source stops at a third of them.
+    pub bytes_open: usize,
     /// Blocks that may be granted at a time.
     pub blocks: u32,
 }
@@ -30,7 +32,7 @@ const MESSAGE_WEIGHT_MAX: usize = 64 << 10;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { entries_open: 8_192, blocks: 4_096 }
+        Self { entries_open: 8_192, bytes_open: 192 << 20, blocks: 4_096 }
     }
 }
 
@@ -137,6 +139,9 @@ pub struct Source {
     limits: Limits,
     next_number: u64,
     open: usize,
+    /// The weights of entries that are open, and their sum.
+    weights: BTreeMap<u64, usize>,
+    open_bytes: usize,
     files: BTreeMap<u64, File>,
     small: VecDeque<u64>,
     large: VecDeque<u64>,
@@ -161,6 +166,8 @@ impl Source {
             limits,
             next_number: 0,
             open: 0,
+            weights: BTreeMap::new(),
+            open_bytes: 0,
             files: BTreeMap::new(),
             small: VecDeque::new(),
             large: VecDeque::new(),
@@ -177,14 +184,21 @@ impl Source {
         }
     }
 
-    /// Whether more entries may be told. Becomes true again by [`Source::message`].
+    /// How many more entries may be told. Grows by [`Source::message`].
     #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.open < self.limits.entries_open
+    pub fn room(&self) -> usize {
+        if self.open_bytes >= self.limits.bytes_open / 3 {
+            return 0;
+        }
+        self.limits.entries_open.saturating_sub(self.open)
     }
 
     /// Tells an entry. `is_sparse` says that a file may have holes.
+    ///
+    /// # Panics
+    /// When there is no room for it.
     pub fn entry(&mut self, path: TreePath, metadata: Metadata, kind: Kind, is_sparse: bool) {
+        assert!(self.open < self.limits.entries_open, "there is room for the entry");
         let number = self.next_number;
         self.next_number += 1;
         self.open += 1;
@@ -210,6 +224,8 @@ impl Source {
             self.flush_entries();
         }
         self.weight += weight;
+        self.weights.insert(number, weight);
+        self.open_bytes += weight;
         self.entries.push(entry);
     }
 
@@ -297,6 +313,9 @@ impl Source {
         self.open = open.ok_or(Offence("more entries ended than were open"))?;
         for number in first..end {
             self.files.remove(&number);
+            // Whoever ends an entry twice has ended more than were open.
+            let weight = self.weights.remove(&number);
+            self.open_bytes -= weight.ok_or(Offence("an entry that has ended ends again"))?;
         }
         Ok(())
     }

@@ -21,9 +21,9 @@ use crate::window::Window;
 
 /// How often pieces of one file are asked for again.
 const ROUNDS_MAX: u32 = 4;
-/// Most directories and links that wait for the end; each takes about 300 bytes.
-const DEFERRED_MAX: usize = 4 << 20;
-/// Most names of one directory that are remembered, to remove the others.
+/// Most bytes of directories and links that wait for the end, as [`Entry::weight`] counts.
+const DEFERRED_BYTES_MAX: usize = 1 << 30;
+/// Most names that are remembered, to remove the others; each takes about 60 bytes.
 const NAMES_MAX: usize = 16 << 20;
 
 /// A range of a block that is to be stored.
@@ -198,6 +198,9 @@ pub struct Target {
     files: BTreeMap<u64, File>,
     directories: Vec<Arc<Entry>>,
     links: Vec<Arc<Entry>>,
+    deferred_bytes: usize,
+    open_bytes: usize,
+    names_kept: usize,
     names: Option<(TreePath, HashSet<Vec<u8>>)>,
     prunes: Vec<(TreePath, HashSet<Vec<u8>>)>,
     making: usize,
@@ -229,6 +232,9 @@ impl Target {
             files: BTreeMap::new(),
             directories: Vec::new(),
             links: Vec::new(),
+            deferred_bytes: 0,
+            open_bytes: 0,
+            names_kept: 0,
             names: None,
             prunes: Vec::new(),
             making: 0,
@@ -303,7 +309,8 @@ impl Target {
         if entry.number != self.next_number {
             return Err(Offence("entries are out of order"));
         }
-        if self.files.len() >= self.limits.entries_open {
+        if self.files.len() >= self.limits.entries_open || self.open_bytes > self.limits.bytes_open
+        {
             return Err(Offence("more entries than may be open"));
         }
         self.next_number += 1;
@@ -320,7 +327,7 @@ impl Target {
         match &entry.kind {
             Kind::File(id) => self.file(*id, &entry),
             Kind::HardLink { .. } => {
-                if self.links.len() >= DEFERRED_MAX {
+                if !self.may_wait(&entry) {
                     self.fail(&entry, Code::Refused, "there are too many hard links".to_owned());
                 } else {
                     self.links.push(Arc::clone(&entry));
@@ -361,7 +368,14 @@ impl Target {
             end: None,
             rounds: 0,
         };
+        self.open_bytes += entry.weight();
         self.files.insert(number, file);
+    }
+
+    fn remove(&mut self, number: u64) -> Option<File> {
+        let file = self.files.remove(&number)?;
+        self.open_bytes -= file.entry.weight();
+        Some(file)
     }
 
     /// Remembers the names of a directory, for what is to be removed from it.
@@ -372,7 +386,8 @@ impl Target {
         let Some((parent, name)) = path.split() else { return };
         match &mut self.names {
             Some((directory, names)) if *directory == parent => {
-                if names.len() < NAMES_MAX {
+                if self.names_kept < NAMES_MAX {
+                    self.names_kept += 1;
                     names.insert(name.to_vec());
                 }
             }
@@ -388,8 +403,13 @@ impl Target {
             Some((directory, names)) if directory == path => names,
             _ => HashSet::new(),
         };
-        if !is_complete || keep.len() >= NAMES_MAX {
-            let text = "nothing is removed from it, as not all of its source was read".to_owned();
+        if !is_complete || self.names_kept >= NAMES_MAX {
+            let text = if is_complete {
+                "nothing is removed from it, as there are too many names"
+            } else {
+                "nothing is removed from it, as not all of its source was read"
+            };
+            let text = text.to_owned();
             let trouble = Trouble { number: None, path, code: Code::Read, text };
             self.events.push_back(TargetEvent::Trouble(trouble));
             return;
@@ -435,8 +455,18 @@ impl Target {
         self.proceed();
     }
 
+    /// Whether there is memory to keep an entry until the end.
+    fn may_wait(&mut self, entry: &Entry) -> bool {
+        let sum = self.deferred_bytes + entry.weight();
+        let may = sum <= DEFERRED_BYTES_MAX;
+        if may {
+            self.deferred_bytes = sum;
+        }
+        may
+    }
+
     fn defer(&mut self, entry: &Arc<Entry>) {
-        if self.directories.len() >= DEFERRED_MAX {
+        if !self.may_wait(entry) {
             let text = "there are too many directories to keep the times of this one".to_owned();
             self.fail(entry, Code::Refused, text);
         } else {
@@ -619,7 +649,7 @@ impl Target {
 
     /// A file is under its name.
     fn whole(&mut self, number: u64, lost: Lost) {
-        let Some(file) = self.files.remove(&number) else { return };
+        let Some(file) = self.remove(number) else { return };
         self.count(&file.entry);
         let changed = matches!(file.end, Some((_, _, Steadiness::Changed)));
         if changed {
@@ -641,7 +671,7 @@ impl Target {
     }
 
     fn give_up(&mut self, number: u64) {
-        if let Some(file) = self.files.remove(&number) {
+        if let Some(file) = self.remove(number) {
             self.tasks.push_back(Task::Discard(file.entry));
             self.end(number);
         }

@@ -77,7 +77,7 @@ impl<'a> World<'a> {
     fn new(seed: u64, source_files: &'a Files, disk: &'a mut Disk, flips: bool) -> Self {
         let journal = Journal::read(&disk.journal, TRANSFER, BLOCK);
         disk.journal.truncate(journal.sound);
-        let limits = Limits { entries_open: 16, blocks: 64 };
+        let limits = Limits { entries_open: 16, blocks: 64, ..Limits::default() };
         let options = TargetOptions { has_shortcut: seed.is_multiple_of(3), ..Default::default() };
         let mut target = Target::new(options, limits, Window::new(2, 16), journal.files);
         target.begin();
@@ -172,7 +172,7 @@ impl<'a> World<'a> {
     }
 
     fn walk_on(&mut self) {
-        if !self.source.has_room() || self.walked {
+        if self.source.room() == 0 || self.walked {
             return;
         }
         let Some(path) = self.walk.pop_front() else {
@@ -240,11 +240,11 @@ impl<'a> World<'a> {
                 }
             } else {
                 let size = usize::try_from(id.size).expect("small");
-                if !self.disk.temporary.contains_key(&path) {
-                    self.disk.temporary.insert(path, vec![0; size]);
+                let is_new = !self.disk.temporary.contains_key(&path);
+                if is_new {
                     self.disk.record(&Record::File { path, id: *id });
                 }
-                let temporary = self.disk.temporary.get_mut(&path).expect("it is there");
+                let temporary = self.disk.temporary.entry(path).or_insert_with(|| vec![0; size]);
                 temporary[place(&store.leaf)].copy_from_slice(piece);
                 self.disk.record(&Record::Piece { path, leaf: store.leaf });
                 Stored::Written
@@ -283,10 +283,11 @@ impl<'a> World<'a> {
                     let mut bytes = self.disk.temporary.remove(&path).expect("it is there");
                     // What is in no piece is a hole.
                     let mut at = 0;
-                    for leaf in leaves.iter().map(place).chain([bytes.len()..bytes.len()]) {
+                    for leaf in leaves.iter().map(place) {
                         bytes[at..leaf.start.max(at)].fill(0);
                         at = at.max(leaf.end);
                     }
+                    bytes[at..].fill(0);
                     self.disk.files.insert(entry.path.clone(), bytes);
                     self.disk.record(&Record::Whole { path, id, target: id });
                     Finished::Installed(None)

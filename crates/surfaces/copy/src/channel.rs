@@ -25,6 +25,8 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 const AHEAD_BYTES: usize = 32 << 10;
 /// Most bytes of messages that leave in one call.
 const GATHERED_BYTES: usize = 256 << 10;
+/// How long the end of a further connection waits for that of the first.
+const AFTER_THE_FIRST: Duration = Duration::from_secs(1);
 /// How long a reader waits for a buffer. One is free whenever the other end keeps to its credits.
 const BUFFER_WITHIN: Duration = Duration::from_secs(60);
 
@@ -140,8 +142,8 @@ impl Sender {
         Some((bytes, None, 0))
     }
 
-    fn run(&self, mut writer: WriteHalf) {
-        while let Some((head, buffer, payload)) = self.next() {
+    fn run(&self, mut writer: WriteHalf, listener: &dyn Listener) {
+        while let Some((head, mut buffer, payload)) = self.next() {
             let payload = buffer.as_deref().map_or(&[][..], |buffer| &buffer[..payload]);
             if write_both(&mut writer, &head, payload).is_err() {
                 // The reader of the connection tells why.
@@ -149,6 +151,10 @@ impl Sender {
                 queue.is_broken = true;
                 queue.items.clear();
                 return;
+            }
+            if buffer.take().is_some() {
+                // The loop may wait for a buffer.
+                listener.hear(Incoming::Sent);
             }
         }
     }
@@ -185,12 +191,14 @@ impl Connections {
     ) -> Result<Self, CopyError> {
         let started = |why| CopyError::system("threads cannot be started", &why);
         let (mut senders, mut writers) = (Vec::new(), Vec::new());
-        for channel in channels {
+        for (number, channel) in channels.into_iter().enumerate() {
             let Channel { mut reader, writer } = channel;
             let sender = Arc::new(Sender::default());
             senders.push(Arc::clone(&sender));
             let thread = std::thread::Builder::new().name("weft-send".to_owned());
-            writers.push(thread.spawn(move || sender.run(writer)).map_err(started)?);
+            let hears = Arc::clone(listener);
+            let writer = thread.spawn(move || sender.run(writer, &*hears)).map_err(started)?;
+            writers.push(writer);
             let (listener, pool) = (Arc::clone(listener), pool.cloned());
             let thread = std::thread::Builder::new().name("weft-receive".to_owned());
             let receiver = thread.spawn(move || {
@@ -199,6 +207,10 @@ impl Connections {
                     Err(CopyError::Lost(why)) => why,
                     Err(error) => error.to_string(),
                 };
+                if number > 0 {
+                    // At the end all are closed, and what the first carried last comes first.
+                    std::thread::sleep(AFTER_THE_FIRST);
+                }
                 listener.hear(Incoming::Lost(why));
             });
             // It ends with the connection, or with its loop, and holds nothing.

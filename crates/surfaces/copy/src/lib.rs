@@ -9,7 +9,8 @@
 //! | `local` | both ends in this process |
 //! | `assembly` | how ends are put together |
 //! | `source_end`, `walk`, `reading`, `tops`, `pace` | the end that reads |
-//! | `target_end`, `writing`, `making`, `metadata`, `journal_file`, `destination`, `shortcut` | the end that writes |
+//! | `target_end`, `destination`, `journal_file` | the end that writes |
+//! | `writing`, `making`, `metadata`, `shortcut` | what it does to files, and to all else |
 //! | `link`, `inbox`, `workers` | what joins threads and ends |
 //! | `root` | a directory that is not left |
 //! | `place`, `remote` | places on other hosts, and copies from and to them |

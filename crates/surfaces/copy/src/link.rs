@@ -14,6 +14,8 @@ pub(crate) enum Incoming {
     Message(Message),
     /// A block, with its bytes.
     Block(Block, Buffer),
+    /// A block has left, and its buffer is free.
+    Sent,
     /// The connection has ended.
     Lost(String),
 }

@@ -124,7 +124,7 @@ impl SourceEnd {
                     Input::Incoming(Incoming::Message(Message::Refused { text })) => {
                         return Err(CopyError::Refused(text));
                     }
-                    Input::Incoming(Incoming::Message(Message::Alive)) => {}
+                    Input::Incoming(Incoming::Message(Message::Alive) | Incoming::Sent) => {}
                     Input::Incoming(Incoming::Lost(why)) => return Err(CopyError::Lost(why)),
                     _ => return Err(weft_transfer::Offence("something before it is ready").into()),
                 }
@@ -193,7 +193,7 @@ impl Running<'_> {
             if let Some(summary) = self.put_out() {
                 return Ok(summary);
             }
-            let takes_walk = if self.machine.has_room() { 256 } else { 0 };
+            let takes_walk = self.machine.room().min(256);
             self.end.inbox.take(&mut inputs, takes_walk, LOOK);
             if self.end.gauge.stops() {
                 return Err(CopyError::Stopped);
@@ -220,6 +220,9 @@ impl Running<'_> {
             Input::Incoming(Incoming::Block(..)) => {
                 return Err(weft_transfer::Offence("a block to the source").into());
             }
+            Input::Incoming(Incoming::Sent) => {}
+            // A target that has said that all is done hangs up.
+            Input::Incoming(Incoming::Lost(_)) if self.machine.is_over() => {}
             Input::Incoming(Incoming::Lost(why)) => return Err(CopyError::Lost(why)),
             Input::Found(found) => self.found(*found),
             Input::Mapped(number, found) => self.machine.mapped(number, found),

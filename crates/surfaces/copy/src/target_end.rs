@@ -6,7 +6,7 @@ use std::time::Duration;
 use weft_file_io::{Buffer, Pool};
 use weft_transfer::{
     Checked, Entry, Finished, Journal, Kind, Leaf, Limits, Made, Message, Store, Stored, Summary,
-    Target, TargetEvent, TargetOptions, Task, Terms, TreePath, Window,
+    Target, TargetEvent, TargetOptions, Task, Terms, TreePath, Trouble, Window,
 };
 
 use crate::destination::{Destination, Landing};
@@ -75,7 +75,10 @@ struct Running<'a> {
     machine: Target,
     making: Making,
     writers: Workers<Work>,
+    /// The name that the source gets here.
     renames: Option<Vec<u8>>,
+    /// The name that it has there, once it is known.
+    original: Option<Vec<u8>>,
 }
 
 impl TargetEnd {
@@ -111,7 +114,7 @@ impl TargetEnd {
         let making = Making::new(Arc::clone(&writing), excludes, self.terms.is_dry);
         let writers = self.start_writers(&writing)?;
         let machine = self.machine(journal);
-        let running = Running { end: self, machine, making, writers, renames };
+        let running = Running { end: self, machine, making, writers, renames, original: None };
         running.run(&writing)
     }
 
@@ -222,6 +225,7 @@ impl Running<'_> {
                 Gauge::add(&self.end.gauge.bytes_moved, block.payload());
                 self.writers.give(Work::Store(stores, buffer));
             }
+            Input::Incoming(Incoming::Sent) => {}
             Input::Incoming(Incoming::Lost(why)) => return Err(CopyError::Lost(why)),
             Input::Stored(pieces, stored) => {
                 for ((number, leaf), stored) in pieces.into_iter().zip(stored) {
@@ -244,17 +248,38 @@ impl Running<'_> {
         Ok(())
     }
 
+    /// What went wrong, with the path that it has at the source, which is the one that a person
+    /// named.
+    fn told(&self, mut trouble: Trouble) -> Trouble {
+        if let (Some(name), Some(original)) = (&self.renames, &self.original)
+            && let Some(below) = trouble.path.bytes().strip_prefix(name.as_slice())
+            && (below.is_empty() || below.starts_with(b"/"))
+        {
+            let path = if original.is_empty() {
+                TreePath::new(below.strip_prefix(b"/").unwrap_or(below))
+            } else {
+                TreePath::new([original, below].concat())
+            };
+            trouble.path = path.unwrap_or(trouble.path);
+        }
+        trouble
+    }
+
     /// A message with the paths that they have at the destination.
-    fn renamed(&self, mut message: Message) -> Result<Message, CopyError> {
-        let Some(first) = &self.renames else { return Ok(message) };
+    fn renamed(&mut self, mut message: Message) -> Result<Message, CopyError> {
+        let Some(first) = self.renames.clone() else { return Ok(message) };
         let rename = |path: &mut TreePath| -> Result<(), CopyError> {
-            *path = path.renamed(first).map_err(|_| {
+            *path = path.renamed(&first).map_err(|_| {
                 weft_transfer::Offence("a path that is too long at the destination")
             })?;
             Ok(())
         };
         match &mut message {
             Message::Entries(entries) => {
+                if let (None, Some(entry)) = (&self.original, entries.first()) {
+                    let name = entry.path.bytes().split(|byte| *byte == b'/').next();
+                    self.original = name.map(<[u8]>::to_vec);
+                }
                 for entry in entries {
                     rename(&mut entry.path)?;
                     if let Kind::HardLink { first } = &mut entry.kind {
@@ -273,12 +298,18 @@ impl Running<'_> {
             self.begin(task);
         }
         while let Some(message) = self.machine.poll_message() {
-            self.end.outlet.message(message);
+            self.end.outlet.message(match message {
+                Message::Trouble(trouble) => Message::Trouble(self.told(trouble)),
+                message => message,
+            });
         }
         let mut over = None;
         while let Some(event) = self.machine.poll_event() {
             match event {
-                TargetEvent::Trouble(trouble) => self.end.reporter.trouble(&trouble),
+                TargetEvent::Trouble(trouble) => {
+                    // What the source told has its path already.
+                    self.end.reporter.trouble(&self.told(trouble));
+                }
                 TargetEvent::Would(text) => self.end.reporter.would(&text),
                 TargetEvent::Over(summary) => over = Some(summary),
             }

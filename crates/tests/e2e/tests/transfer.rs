@@ -9,11 +9,12 @@ use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
 const LIMIT: Duration = Duration::from_secs(80);
 
 /// The cases of `transfer.py`, with the third-party programs that each runs.
-const CASES: [(&str, &[&str]); 12] = [
+const CASES: [(&str, &[&str]); 13] = [
     ("here", &["rsync", "diff"]),
     ("by_shell", &["rsync", "diff"]),
     ("by_server", &["rsync", "diff"]),
     ("killed", &["rsync", "diff", "pgrep"]),
+    ("killed_often", &["rsync", "diff", "pgrep"]),
     ("damaged", &[]),
     ("full", &["mount"]),
     ("troubles", &[]),
@@ -28,6 +29,8 @@ fn main() -> ExitCode {
     let cases = CASES.map(|(name, tools)| {
         let case = Case::new(name, move || run(name, tools));
         match name {
+            "killed_often" => case.within(Duration::from_secs(900)).long("it kills 200 times"),
+            "real" => case.long("the modules of Python are some 100 MB"),
             "many" => case.long("100,000 files take a minute to make and to judge"),
             _ => case,
         }
@@ -46,11 +49,17 @@ fn run(case: &str, tools: &[&str]) -> Outcome {
     // The case mounts things, and its server has ports of its own.
     let mut command = Command::new(program::find("unshare")?);
     command.args(["--mount", "--propagation", "private", "--net", "--"]);
-    command.args(["sh", "-c", "ip link set lo up && mount -t tmpfs tmpfs /mnt && exec \"$@\"", "sh"]);
+    command.args([
+        "sh",
+        "-c",
+        "ip link set lo up && mount -t tmpfs tmpfs /mnt && exec \"$@\"",
+        "sh",
+    ]);
     command.env("PLACE", "/mnt");
     command.arg(program::python()?).arg(program::script("transfer.py"));
     command.arg(program::weft()).arg(case);
-    let ended = node.start(command).wait(LIMIT).success();
+    let limit = if case == "killed_often" { LIMIT * 10 } else { LIMIT };
+    let ended = node.start(command).wait(limit).success();
     assert!(ended.stdout.ends_with("all of it\n"), "{}", ended.report());
     Ok(())
 }

@@ -37,6 +37,14 @@ Examples:
 Who has the key reads and writes below the directory with the rights of the user that serves. No
 link below it leads out of it. Off loopback a key is needed (`weft fabric key`).";
 
+pub const SIM_EXAMPLES: &str = "\
+Examples:
+  weft transfer sim                        40 Gbit/s over 95 ms, as in the paper of RFTP
+  weft transfer sim --window 64M           what a window that is too small does
+  weft transfer sim --gbit 100 --rtt-ms 20 --block-size 1M,8M --streams 1,8 --json
+
+Both ends of the protocol run in virtual time. The same options give the same figures.";
+
 /// How bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub enum TransportWord {
@@ -75,7 +83,7 @@ pub struct CpArguments {
     #[arg(long, value_name = "RATE", value_parser = size)]
     pub bwlimit: Option<u64>,
     /// Connections that carry bytes, to a server
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = few())]
     pub streams: u16,
     /// Bytes of a block, with K or M
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = size)]
@@ -84,7 +92,7 @@ pub struct CpArguments {
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = size)]
     pub window: u64,
     /// Threads that read, and as many that write
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = few())]
     pub threads: u16,
     /// Reads and writes files past the page cache where the file system lets it
     #[arg(long)]
@@ -121,9 +129,48 @@ pub enum TransferCommand {
     /// Serves a directory to `weft cp`
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArguments),
+    /// Simulates a transfer over a long way, for block sizes and numbers of streams
+    #[command(after_help = SIM_EXAMPLES)]
+    Sim(SimArguments),
     /// Answers `weft cp` over standard input and output, as the remote shell starts it
     #[command(hide = true)]
     Answer,
+}
+
+/// Arguments of `weft transfer sim`.
+#[derive(Debug, Args)]
+pub struct SimArguments {
+    /// Bandwidth of the link in Gbit/s
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    pub gbit: u32,
+    /// Time there and back in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 95)]
+    pub rtt_ms: u32,
+    /// Bytes of the file, with K, M or G
+    #[arg(long, value_name = "BYTES", default_value = "256G", value_parser = size)]
+    pub size: u64,
+    /// Sizes of blocks
+    #[arg(long, value_name = "BYTES,…", default_value = BLOCKS, value_delimiter = ',')]
+    #[arg(value_parser = size)]
+    pub block_size: Vec<u64>,
+    /// Numbers of streams
+    #[arg(long, value_name = "N,…", default_value = "1,2,4", value_delimiter = ',')]
+    pub streams: Vec<u32>,
+    /// Most bytes of blocks on their way
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = size)]
+    pub window: u64,
+    /// MB a second that one thread reads or writes
+    #[arg(long, value_name = "MB", default_value_t = 3000)]
+    pub disk_mb: u32,
+    /// Threads that read, and that write
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub threads: u32,
+    /// Microseconds of a processor for each block, at each end
+    #[arg(long, value_name = "US", default_value_t = 20)]
+    pub block_us: u32,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `weft transfer serve`.
@@ -141,6 +188,14 @@ pub struct ServeArguments {
     /// The file with the keys that clients have to know
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
+}
+
+/// The sizes of blocks that are simulated.
+const BLOCKS: &str = "64K,256K,1M,4M,16M";
+
+/// A number of streams or threads.
+fn few() -> clap::builder::RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(1..=64)
 }
 
 /// Reads bytes with a unit.

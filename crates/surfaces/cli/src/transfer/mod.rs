@@ -1,5 +1,7 @@
 //! `weft transfer`: the far ends of `weft cp`.
 
+mod sim;
+
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -10,6 +12,7 @@ use crate::arguments::transfer::{ServeArguments, TransferCommand};
 pub fn transfer(command: &TransferCommand) -> anyhow::Result<ExitCode> {
     match command {
         TransferCommand::Serve(arguments) => serve(arguments),
+        TransferCommand::Sim(arguments) => sim::sim(arguments),
         TransferCommand::Answer => match answer_standard(&Settings::default()) {
             Ok(()) => Ok(ExitCode::SUCCESS),
             // The end that a user started says what went wrong.

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Copies with `weft cp` and its peers, and prints a table: wall time, rate, processor time of both ends.
+
+  bench/transfer.py                 weft alone
+  bench/transfer.py --peers         beside cp, rsync's daemon and globus-url-copy, those that are there
+  bench/transfer.py --size 1        a file of 1 GiB in place of 4
+
+From memory to memory (/dev/shm), over the loopback where there is a network. Medians of 3 runs behind one
+that warms up. Processor time is that of the children of this program, so servers are its children, too.
+"""
+import argparse, os, shutil, signal, socket, statistics, subprocess, sys, tempfile, time
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+parser.add_argument("--weft", default="target/release/weft")
+parser.add_argument("--peers", action="store_true")
+parser.add_argument("--size", type=float, default=4, help="GiB of the large file")
+parser.add_argument("--files", type=int, default=20_000, help="small files of 16 KiB")
+parser.add_argument("--runs", type=int, default=3)
+arguments = parser.parse_args()
+WEFT = os.path.abspath(arguments.weft)
+TOP = tempfile.mkdtemp(prefix="weft-bench-", dir="/dev/shm")
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return one.getsockname()[1]
+
+
+def processor(server):
+    """Seconds of this program's ended children, and of a server that runs."""
+    times = os.times()
+    total = times.children_user + times.children_system
+    for pid in ([server.pid] + children(server.pid)) if server else []:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                fields = file.read().rsplit(")", 1)[1].split()
+            total += sum(map(int, fields[11:15])) / TICKS
+        except OSError:
+            pass
+    return total
+
+
+def children(pid):
+    return [int(one) for one in subprocess.run(["pgrep", "-P", str(pid)], capture_output=True,
+                                               text=True).stdout.split()]
+
+
+def measure(name, command, destination, bytes_, files, server=None):
+    walls, costs = [], []
+    for run in range(arguments.runs + 1):
+        shutil.rmtree(destination, ignore_errors=True)
+        os.makedirs(destination)
+        before, begin = processor(server), time.monotonic()
+        ended = subprocess.run(command, capture_output=True, text=True)
+        wall = time.monotonic() - begin
+        cost = processor(server) - before
+        if ended.returncode != 0:
+            print(f"{name:<44} failed: {ended.stderr.strip()[-100:]}")
+            return
+        if run > 0:
+            walls.append(wall)
+            costs.append(cost)
+    wall, cost = statistics.median(walls), statistics.median(costs)
+    print(f"{name:<44} {wall:8.3f} s {bytes_ / wall / 1e6:9.0f} MB/s {files / wall:9.0f} files/s "
+          f"{cost / (bytes_ / 1e9):7.2f} CPU s/GB")
+    sys.stdout.flush()
+
+
+def servers():
+    """Names, commands that take a source and a destination below `there`, and servers."""
+    there = f"{TOP}/there"
+    os.makedirs(there)
+    port = free_port()
+    server = subprocess.Popen([WEFT, "transfer", "serve", "--listen", f"127.0.0.1:{port}",
+                               "--root", there], stderr=subprocess.PIPE, text=True)
+    server.stderr.readline()
+    url = f"weft://127.0.0.1:{port}/"
+    yield "weft cp, TCP", lambda source: [WEFT, "cp", "-a", source, url], server
+    yield "weft cp, TCP, 4 streams", lambda source: [WEFT, "cp", "-a", "--streams", "4", source,
+                                                     url], server
+    yield "weft cp, TCP, not verified", lambda source: [WEFT, "cp", "-a", "--no-verify",
+                                                        source, url], server
+    server.kill()
+    server.wait()
+    if not arguments.peers:
+        return
+    if shutil.which("rsync"):
+        port = free_port()
+        with open(f"{TOP}/rsyncd.conf", "w") as file:
+            file.write(f"uid = 0\ngid = 0\nuse chroot = no\n[x]\npath = {there}\nread only = no\n")
+        server = subprocess.Popen(["rsync", "--daemon", "--no-detach", f"--port={port}",
+                                   "--address=127.0.0.1", f"--config={TOP}/rsyncd.conf"])
+        time.sleep(0.5)
+        yield "rsync -aW, daemon", lambda source: ["rsync", "-aW", source,
+                                                   f"rsync://127.0.0.1:{port}/x/"], server
+        server.send_signal(signal.SIGTERM)
+        server.wait()
+    if shutil.which("globus-url-copy") and shutil.which("globus-gridftp-server"):
+        port = free_port()
+        server = subprocess.Popen(["globus-gridftp-server", "-p", str(port), "-aa",
+                                   "-anonymous-user", "root", "-allow-root", "-ipc-interface",
+                                   "127.0.0.1"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
+        time.sleep(1)
+
+        def globus(source):
+            slash = "/" if os.path.isdir(source) else ""
+            options = ["-r", "-pp", "-cc", "4"] if slash else ["-fast", "-p", "4"]
+            name = os.path.basename(source)
+            return ["globus-url-copy", "-cd", *options, f"file://{source}{slash}",
+                    f"ftp://127.0.0.1:{port}{there}/{name}{slash}"]
+
+        yield "globus-url-copy, 4 streams", globus, server
+        server.send_signal(signal.SIGTERM)
+        server.wait()
+
+
+try:
+    large, small = f"{TOP}/large", f"{TOP}/small"
+    size = int(arguments.size * (1 << 30))
+    with open(large, "wb") as file:
+        part = os.urandom(1 << 20)
+        for _ in range(size >> 20):
+            file.write(part)
+    os.makedirs(small)
+    for index in range(arguments.files):
+        if index % 1000 == 0:
+            os.makedirs(f"{small}/{index // 1000}")
+        with open(f"{small}/{index // 1000}/{index}", "wb") as file:
+            file.write(part[:16 << 10])
+    print(f"# {arguments.size:g} GiB in a file; {arguments.files} files of 16 KiB; "
+          f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
+    here = f"{TOP}/there"
+    sources = [(large, size, 1), (small, arguments.files << 14, arguments.files)]
+    for source, bytes_, files in sources:
+        kind = os.path.basename(source)
+        local = [("weft cp, one host", [WEFT, "cp", "-a", source, here]),
+                 ("weft cp, one host, not verified", [WEFT, "cp", "-a", "--no-verify", source,
+                                                      here])]
+        if arguments.peers:
+            local.append(("cp -a", ["cp", "-a", source, here]))
+        for name, command in local:
+            measure(f"{kind}: {name}", command, here, bytes_, files)
+        shutil.rmtree(here, ignore_errors=True)
+        for name, command, server in servers():
+            measure(f"{kind}: {name}", command(source), here, bytes_, files, server)
+        shutil.rmtree(here, ignore_errors=True)
+finally:
+    shutil.rmtree(TOP, ignore_errors=True)
