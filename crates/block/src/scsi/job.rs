@@ -497,12 +497,13 @@ impl Job {
             let mut state = self.unit.state.lock();
             let mut after = state.reservations.clone();
             let port = self.link.port();
-            let notices = after.change(port, action, scope_and_kind, data).map_err(|refusal| {
-                match refusal {
-                    Refusal::Conflict => Status::Conflict,
-                    Refusal::Check(sense) => Status::Check(sense),
-                }
-            })?;
+            let notices =
+                after.change(port, action, scope_and_kind, data).map_err(
+                    |refusal| match refusal {
+                        Refusal::Conflict => Status::Conflict,
+                        Refusal::Check(sense) => Status::Check(sense),
+                    },
+                )?;
             if after.outlasts_restart() && !self.unit.has_keeper() {
                 // APTPL without a place to keep it.
                 return Err(Sense::parameter(20).into());
