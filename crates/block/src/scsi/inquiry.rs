@@ -68,7 +68,7 @@ impl Identity {
     }
 
     fn vendor_designator(&self) -> Vec<u8> {
-        [&VENDOR[..], self.serial[4..].as_bytes()].concat()
+        [&VENDOR[..], &self.serial.as_bytes()[4..]].concat()
     }
 }
 

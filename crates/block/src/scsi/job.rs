@@ -511,7 +511,7 @@ impl Job {
             let before = state.reservations.outlasts_restart();
             if before || after.outlasts_restart() {
                 // The lock is held: two changes are kept in their order.
-                self.unit.keep(&after.kept()).map_err(|error| Sense::of_store(error))?;
+                self.unit.keep(&after.kept()).map_err(Sense::of_store)?;
             }
             state.reservations = after;
             notices
