@@ -2,9 +2,9 @@
 //!
 //! `weft run` puts unmodified programs on the fabric, `weft oshrun` runs jobs of several processes.
 //! `weft daemon`, `down` and `status` manage the node daemon, `weft fabric` shows other hosts and
-//! `weft lab` makes a cluster on one machine, `weft block` serves disks. `weft info` and `weft config` tell what is in force,
-//! `weft perf` measures, `weft sim` simulates networks and `weft demo` shows. Everything that
-//! scripts may rely on is in [`arguments`].
+//! `weft lab` makes a cluster on one machine. `weft block` serves disks. `weft info` and
+//! `weft config` tell what is in force, `weft perf` measures, `weft sim` simulates networks and
+//! `weft demo` shows. Everything that scripts may rely on is in [`arguments`].
 //!
 //! May depend on every lower layer. Always true: standard output carries what was asked
 //! for and nothing else; messages go to standard error, in lower case, and say what to do next.

@@ -177,9 +177,7 @@ impl<E: Endpoint> Initiator<E> {
             let result = answer.map(|(code, body)| {
                 let status = u8::try_from(code).unwrap_or(u8::MAX);
                 match status {
-                    0 if open.data.is_empty() => {
-                        Answered { status, sense: Vec::new(), data: body }
-                    }
+                    0 if open.data.is_empty() => Answered { status, sense: Vec::new(), data: body },
                     0 => Answered { status, sense: Vec::new(), data: open.data },
                     _ => Answered { status, sense: body, data: Vec::new() },
                 }

@@ -212,9 +212,8 @@ impl<E: Endpoint> Target<E> {
         options: &[u8],
     ) -> Result<(), (u16, &'static str)> {
         let keys = keys(options).ok_or((MALFORMED, "the hello is malformed"))?;
-        let value = |name: &str| {
-            keys.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
-        };
+        let value =
+            |name: &str| keys.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         let missing = (MALFORMED, "the hello lacks a name or a number");
         let name = value("InitiatorName").filter(|name| name.len() <= 223).ok_or(missing)?;
         let target = value("TargetName").ok_or(missing)?;
@@ -343,13 +342,7 @@ impl<E: Endpoint> Target<E> {
     }
 
     /// Puts the data of a read. Returns it when it has to wait.
-    fn put(
-        &mut self,
-        session: SessionId,
-        number: u32,
-        tag: u32,
-        data: Vec<u8>,
-    ) -> Option<Waiting> {
+    fn put(&mut self, session: SessionId, number: u32, tag: u32, data: Vec<u8>) -> Option<Waiting> {
         let served = self.served.get_mut(&session)?;
         let Some(pool) = served.reads else {
             // The initiator lent nothing.
@@ -377,8 +370,7 @@ impl<E: Endpoint> Target<E> {
     fn moved(&mut self, session: SessionId, block: BlockId, is_good: bool) {
         let Some(served) = self.served.get_mut(&session) else { return };
         if let Some(number) = served.putting.remove(&block) {
-            let status =
-                if is_good { Status::Good } else { Status::Check(Sense::TOO_LITTLE_DATA) };
+            let status = if is_good { Status::Good } else { Status::Check(Sense::TOO_LITTLE_DATA) };
             return self.answer(session, number, status, &[]);
         }
         let Some((number, request, job, stage)) = served.getting.remove(&block) else { return };

@@ -32,9 +32,7 @@ impl Pair {
         let (mut near, mut far) = (open(0), open(1));
         let address = far.address();
         let peer = near.connect_within(address, PATIENCE).expect("it is there");
-        let region = |endpoint: &mut SimEndpoint, bytes| {
-            endpoint.register(bytes).expect("memory")
-        };
+        let region = |endpoint: &mut SimEndpoint, bytes| endpoint.register(bytes).expect("memory");
         let bytes = Initiator::<SimEndpoint>::REGION_BYTES;
         let regions = (region(&mut near, bytes), region(&mut near, bytes));
         let stage = region(&mut far, Target::<SimEndpoint>::stage_bytes());
