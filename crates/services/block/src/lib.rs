@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`scsi`] | logical units: commands, reservations, sense data (SPC-4, SBC-3) |
 //! | [`iscsi`] | the target's side of iSCSI: formats, login, a session (RFC 7143) |
+//! | [`iser`] | SCSI over sessions of the fabric, whose data the target puts and gets |
 //! | [`nbd`] | the server's side of NBD: handshake and transmission |
 //! | [`store`] | what a driver implements: bytes that are read and written |
 //! | [`statistics`] | counters of a unit |
@@ -11,12 +12,13 @@
 //!
 //! A driver owns sockets, files, threads and clocks: it moves bytes between a socket and a state
 //! machine, and runs the [`scsi::Job`]s of the machine where waiting disturbs nobody. The crate
-//! may depend on no other crate of weft. Source: 002 (back end), RFC 7143, RFC 7145, the NBD
-//! protocol document.
+//! may depend on `weft-fabric` and `weft-session`. Source: 002 (back end), RFC 7143, RFC 7145, the
+//! NBD protocol document.
 #![forbid(unsafe_code)]
 
 pub mod fuzz;
 pub mod iscsi;
+pub mod iser;
 pub mod nbd;
 pub mod scsi;
 pub mod statistics;

@@ -262,8 +262,7 @@ pub fn credentials(text: &str) -> anyhow::Result<Credentials> {
     let shown = path.display();
     let mode = path.metadata().with_context(|| format!("{shown} cannot be read"))?.mode();
     ensure!(mode & 0o077 == 0, "others may read the secret in {shown}; run chmod 600 {shown}");
-    let lines =
-        std::fs::read_to_string(path).with_context(|| format!("{shown} cannot be read"))?;
+    let lines = std::fs::read_to_string(path).with_context(|| format!("{shown} cannot be read"))?;
     let mut lines = lines.lines();
     let secret = lines.next().unwrap_or_default().to_owned();
     let check = |secret: &str| {
@@ -300,9 +299,17 @@ mod tests {
         assert!(spec.number == 3 && spec.is_read_only && !spec.is_removable);
         let spec: LunSpec = "0=file:/srv/a=b,direct".parse().expect("a form");
         assert_eq!(spec.backing, Backing::File { path: "/srv/a=b".into(), is_direct: true });
-        for text in ["mem:1G", "0=mem:", "0=mem:100", "0=mem:1G,direct", "x=mem:1G", "0=file:",
-            "0=tape:/dev/st0", "0=mem:99999999999T", "0=weft://h:1/iqn/0"]
-        {
+        for text in [
+            "mem:1G",
+            "0=mem:",
+            "0=mem:100",
+            "0=mem:1G,direct",
+            "x=mem:1G",
+            "0=file:",
+            "0=tape:/dev/st0",
+            "0=mem:99999999999T",
+            "0=weft://h:1/iqn/0",
+        ] {
             assert!(text.parse::<LunSpec>().is_err(), "{text}");
         }
     }

@@ -326,8 +326,7 @@ mod tests {
 
     fn file(bytes: u64) -> (tempfile::TempDir, PathBuf) {
         // Not below /tmp, which may be a file system without direct access.
-        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR"))
-            .expect("a directory");
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
         let path = directory.path().join("disk");
         File::create(&path).and_then(|file| file.set_len(bytes)).expect("fresh");
         (directory, path)

@@ -1,5 +1,5 @@
-//! The initiator's side of iSCSI, as far as `weft block ls` needs it: log in, ask, read a few
-//! bytes. It waits, one command at a time.
+//! The initiator's side of iSCSI, as far as `weft block ls` and tests need it: log in, ask, read
+//! and write a few bytes. It waits, one command at a time.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,6 +16,7 @@ use weft_block::scsi::{decode_number, encode_number};
 const WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of data in one PDU that a server may send.
 const SEGMENT_BYTES_MAX: usize = 256 << 10;
+const UNIT_ATTENTION: u8 = 6;
 const NAME: &str = "iqn.2026-11.org.weft:initiator";
 
 /// A unit that was found.
@@ -42,6 +43,8 @@ pub struct FoundTarget {
 #[derive(Debug)]
 pub struct Initiator {
     socket: TcpStream,
+    name: String,
+    isid: [u8; 6],
     command_number: u32,
     tag: u32,
 }
@@ -56,6 +59,22 @@ impl Initiator {
         target: Option<&str>,
         known: Option<&Credentials>,
     ) -> anyhow::Result<Self> {
+        // Sessions of one host do not end each other.
+        let [a, b, c, d] = std::process::id().to_be_bytes();
+        Self::login_as(at, target, known, NAME, [0x80, a, b, c, d, 0])
+    }
+
+    /// The same under a name and with an ISID.
+    ///
+    /// # Errors
+    /// Nobody answers, or the login is refused.
+    pub fn login_as(
+        at: &[SocketAddr],
+        target: Option<&str>,
+        known: Option<&Credentials>,
+        name: &str,
+        isid: [u8; 6],
+    ) -> anyhow::Result<Self> {
         let connected = at.iter().map(|address| TcpStream::connect_timeout(address, WITHIN));
         let socket = connected
             .reduce(|first, second| first.or(second))
@@ -64,7 +83,8 @@ impl Initiator {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(WITHIN))?;
         socket.set_write_timeout(Some(WITHIN))?;
-        let mut own = Self { socket, command_number: 1, tag: 1 };
+        let name = name.to_owned();
+        let mut own = Self { socket, name, isid, command_number: 1, tag: 1 };
         own.negotiate(target, known)?;
         Ok(own)
     }
@@ -75,12 +95,55 @@ impl Initiator {
     /// The command failed, or the connection did.
     pub fn read(&mut self, lun: u64, command: &[u8], length: u32) -> anyhow::Result<Vec<u8>> {
         // The first command of a session hears that the unit is new to it.
-        match self.command(lun, command, length)? {
-            Ok(data) => Ok(data),
-            Err(_) => match self.command(lun, command, length)? {
-                Ok(data) => Ok(data),
-                Err(status) => bail!("command {:02x} ended with status {status:02x}", command[0]),
-            },
+        for _ in 0..3 {
+            match self.command(lun, command, length)? {
+                Ok(data) => return Ok(data),
+                Err(sense) if sense.get(2).is_some_and(|byte| byte & 15 == UNIT_ATTENTION) => {}
+                Err(sense) => {
+                    let key = sense.get(2).map_or(0, |byte| byte & 15);
+                    bail!("command {:02x} failed with sense key {key}", command[0]);
+                }
+            }
+        }
+        bail!("command {:02x}: the unit does not come to rest", command[0])
+    }
+
+    /// Sends a command that reads, and does not wait for its end.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn start(&mut self, lun: u64, command: &[u8], length: u32) -> anyhow::Result<u32> {
+        self.send_command(0xc1, lun, command, length)
+    }
+
+    /// Runs a command that writes. The inner error is the sense data, which are empty for a status
+    /// that has none.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn write(
+        &mut self,
+        lun: u64,
+        command: &[u8],
+        data: &[u8],
+    ) -> anyhow::Result<Result<(), Vec<u8>>> {
+        let length = u32::try_from(data.len()).context("too long a write")?;
+        let tag = self.send_command(0xa1, lun, command, length)?;
+        loop {
+            let (head, sense) = self.receive()?;
+            match head.0[0] & 0x3f {
+                _ if head.tag() != tag => {}
+                0x31 => {
+                    let (from, length) = (head.word(40) as usize, head.word(44) as usize);
+                    let part = data.get(from..from + length).context("too much is asked for")?;
+                    let answer =
+                        Head::new(0x05, 0x80, tag).with(20, head.word(20)).with(40, head.word(40));
+                    self.send(&answer, part)?;
+                }
+                0x21 if head.0[3] == 0 => return Ok(Ok(())),
+                0x21 => return Ok(Err(sense.get(2..).unwrap_or_default().to_vec())),
+                kind => bail!("the server sent a PDU {kind:02x} in place of an answer"),
+            }
         }
     }
 
@@ -106,9 +169,13 @@ impl Initiator {
         number
     }
 
-    fn negotiate(&mut self, target: Option<&str>, known: Option<&Credentials>) -> anyhow::Result<()> {
+    fn negotiate(
+        &mut self,
+        target: Option<&str>,
+        known: Option<&Credentials>,
+    ) -> anyhow::Result<()> {
         let mut first = Vec::new();
-        text(&mut first, "InitiatorName", NAME);
+        text(&mut first, "InitiatorName", &self.name);
         match target {
             Some(name) => {
                 text(&mut first, "SessionType", "Normal");
@@ -146,16 +213,9 @@ impl Initiator {
         Ok(())
     }
 
-    fn login_request(
-        &mut self,
-        flags: u8,
-        data: &[u8],
-    ) -> anyhow::Result<Vec<(String, String)>> {
+    fn login_request(&mut self, flags: u8, data: &[u8]) -> anyhow::Result<Vec<(String, String)>> {
         let mut head = Head::new(0x43, flags, 0).with(24, self.command_number);
-        // A random ISID, so that sessions of one host do not end each other.
-        head.0[8] = 0x80;
-        let own = std::process::id().to_be_bytes();
-        head.0[9..13].copy_from_slice(&own);
+        head.0[8..14].copy_from_slice(&self.isid);
         self.send(&head, data)?;
         let (head, data) = self.receive()?;
         ensure!(head.0[0] & 0x3f == 0x23, "the server did not answer a login");
@@ -168,22 +228,36 @@ impl Initiator {
         keys(&data).context("the server sent a malformed answer")
     }
 
+    fn send_command(
+        &mut self,
+        flags: u8,
+        lun: u64,
+        command: &[u8],
+        length: u32,
+    ) -> anyhow::Result<u32> {
+        let tag = self.tag;
+        self.tag += 1;
+        let mut head = Head::new(0x01, flags, tag).with(20, length).with(24, self.next_number());
+        head.0[8..16].copy_from_slice(&encode_number(lun));
+        head.0[32..32 + command.len()].copy_from_slice(command);
+        self.send(&head, &[])?;
+        Ok(tag)
+    }
+
     fn command(
         &mut self,
         lun: u64,
         command: &[u8],
         length: u32,
-    ) -> anyhow::Result<Result<Vec<u8>, u8>> {
-        let tag = self.tag;
-        self.tag += 1;
-        let mut head = Head::new(0x01, 0xc1, tag).with(20, length).with(24, self.next_number());
-        head.0[8..16].copy_from_slice(&encode_number(lun));
-        head.0[32..32 + command.len()].copy_from_slice(command);
-        self.send(&head, &[])?;
+    ) -> anyhow::Result<Result<Vec<u8>, Vec<u8>>> {
+        let tag = self.send_command(0xc1, lun, command, length)?;
         let mut all = Vec::new();
         loop {
             let (head, data) = self.receive()?;
             match head.0[0] & 0x3f {
+                // The end of a command that nobody waits for, or a ping.
+                0x20 => {}
+                _ if head.tag() != tag => {}
                 0x25 => {
                     ensure!(all.len() + data.len() <= length as usize, "too many data came");
                     all.extend(data);
@@ -192,9 +266,7 @@ impl Initiator {
                     }
                 }
                 0x21 if head.0[3] == 0 => return Ok(Ok(all)),
-                0x21 => return Ok(Err(head.0[3])),
-                // A ping of the server.
-                0x20 => {}
+                0x21 => return Ok(Err(data.get(2..).unwrap_or_default().to_vec())),
                 kind => bail!("the server sent a PDU {kind:02x} in place of an answer"),
             }
         }

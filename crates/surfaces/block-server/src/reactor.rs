@@ -182,9 +182,16 @@ impl Machine {
 /// Work of a machine, of whatever protocol.
 enum Event {
     /// The unit or target that is served is known; it is near a node.
-    Known { node: Option<u32> },
+    Known {
+        node: Option<u32>,
+    },
     StartTls,
-    Run { ticket: Option<Ticket>, job: Job, data: Vec<u8>, into: Vec<u8> },
+    Run {
+        ticket: Option<Ticket>,
+        job: Job,
+        data: Vec<u8>,
+        into: Vec<u8>,
+    },
 }
 
 struct Connection {
@@ -609,12 +616,7 @@ impl Connection {
 }
 
 /// Runs a job, and counts it.
-fn run(
-    job: &Job,
-    data: &[u8],
-    into: &mut Vec<u8>,
-    target: Option<&iscsi::Target>,
-) -> Outcome {
+fn run(job: &Job, data: &[u8], into: &mut Vec<u8>, target: Option<&iscsi::Target>) -> Outcome {
     let directory: &dyn Directory = target.map_or(&NoUnits, |target| target);
     let statistics = job.unit().statistics();
     statistics.begin();

@@ -19,6 +19,9 @@ use crate::workers::Workers;
 /// Connections of all kinds, at most.
 pub const CONNECTIONS_MAX: usize = 4096;
 
+/// The threads of a unit, and the node that its memory is on.
+type Place = (Arc<Workers>, Option<u32>);
+
 /// What all threads of a server share.
 pub struct Shared {
     /// The targets.
@@ -27,7 +30,7 @@ pub struct Shared {
     pub(crate) topology: Topology,
     inboxes: Mutex<Vec<Arc<Inbox>>>,
     /// The threads of each unit, and the node that its memory is on, by its serial number.
-    places: Mutex<HashMap<String, (Arc<Workers>, Option<u32>)>>,
+    places: Mutex<HashMap<String, Place>>,
     connections: AtomicUsize,
 }
 

@@ -20,9 +20,7 @@ use weft_block::statistics::Summary;
 use weft_block::store::Store;
 use weft_numa::Topology;
 
-use crate::configuration::{
-    Backing, Config, LunSpec, NbdPlace, TlsFiles, addresses, credentials,
-};
+use crate::configuration::{Backing, Config, LunSpec, NbdPlace, TlsFiles, addresses, credentials};
 use crate::file::{FileOptions, FileStore};
 use crate::keeper::FileKeeper;
 use crate::memory::MemoryStore;
@@ -308,8 +306,7 @@ fn open(spec: &LunSpec) -> anyhow::Result<(Own, Option<u32>)> {
             Ok((Own::Memory(Arc::new(store)), *node))
         }
         Backing::File { path, is_direct } => {
-            let options =
-                FileOptions { is_direct: *is_direct, is_read_only: spec.is_read_only };
+            let options = FileOptions { is_direct: *is_direct, is_read_only: spec.is_read_only };
             let store = FileStore::open(path, options)
                 .with_context(|| format!("LUN {}: {}", spec.number, path.display()))?;
             Ok((Own::File(Arc::new(store)), node_of_file(path)))
@@ -321,8 +318,7 @@ fn open(spec: &LunSpec) -> anyhow::Result<(Own, Option<u32>)> {
 fn node_of_file(path: &Path) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
     let about = path.metadata().ok()?;
-    let device =
-        if about.file_type().is_block_device() { about.rdev() } else { about.dev() };
+    let device = if about.file_type().is_block_device() { about.rdev() } else { about.dev() };
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     weft_numa::node_of_device(&PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
 }

@@ -120,8 +120,7 @@ impl Chap {
     ) -> Result<(), Failure> {
         let algorithm = self.algorithm.ok_or(Failure::Malformed)?;
         let user = value("CHAP_N").ok_or(Failure::Malformed)?;
-        let response =
-            value("CHAP_R").and_then(text::binary).ok_or(Failure::Malformed)?;
+        let response = value("CHAP_R").and_then(text::binary).ok_or(Failure::Malformed)?;
         let of_user = known.iter().find(|credentials| credentials.user == user);
         // A user that does not exist costs the same time as one that does.
         let secret = of_user.map_or("", |credentials| credentials.secret.as_str());
@@ -133,8 +132,7 @@ impl Chap {
         };
         let Some(id) = value("CHAP_I") else { return Ok(()) };
         let id = text::number(id).and_then(|id| u8::try_from(id).ok()).ok_or(Failure::Malformed)?;
-        let challenge =
-            value("CHAP_C").and_then(text::binary).ok_or(Failure::Malformed)?;
+        let challenge = value("CHAP_C").and_then(text::binary).ok_or(Failure::Malformed)?;
         // A challenge sent back would let the initiator use us to answer itself.
         if challenge.is_empty() || challenge == self.challenge {
             return Err(Failure::Refused);
@@ -212,8 +210,7 @@ mod tests {
         assert_eq!(chap.challenge("6,8", &mut Vec::new()), Err(Failure::Refused));
         chap.challenge("5", &mut Vec::new()).expect("known");
         let response = Algorithm::Md5.response(1, "", &[1; 16]);
-        let keys =
-            [("CHAP_N", "nobody".to_owned()), ("CHAP_R", text::hexadecimal(&response))];
+        let keys = [("CHAP_N", "nobody".to_owned()), ("CHAP_R", text::hexadecimal(&response))];
         assert_eq!(answers(&keys, &chap), Err(Failure::Refused));
         assert_eq!(answers(&keys[..1], &chap), Err(Failure::Malformed));
     }

@@ -181,10 +181,7 @@ impl Input {
     ///
     /// # Errors
     /// [`InvalidPdu`]: nothing more can be read.
-    pub fn next(
-        &mut self,
-        sink: impl FnOnce(&Head) -> Sink,
-    ) -> Result<Option<Pdu>, InvalidPdu> {
+    pub fn next(&mut self, sink: impl FnOnce(&Head) -> Sink) -> Result<Option<Pdu>, InvalidPdu> {
         if matches!(self.reading, Reading::Head) && !self.read_head(sink)? {
             return Ok(None);
         }

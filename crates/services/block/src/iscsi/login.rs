@@ -9,7 +9,8 @@ use std::sync::Arc;
 use super::chap::{Chap, Failure};
 use super::pdu::Head;
 use super::target::{SessionInfo, Target, Targets};
-use super::{BURST_BYTES_MAX, FIRST_BURST_BYTES_MAX, SEGMENT_BYTES_MAX, TEXT_BYTES_MAX, WINDOW, text};
+use super::text;
+use super::{BURST_BYTES_MAX, FIRST_BURST_BYTES_MAX, SEGMENT_BYTES_MAX, TEXT_BYTES_MAX, WINDOW};
 use crate::scsi::Port;
 
 /// The number of the one portal group.

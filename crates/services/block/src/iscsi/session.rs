@@ -35,9 +35,16 @@ pub struct Ticket(Kind);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    Command { tag: u32, serial: u64, lun: u64, held: usize },
+    Command {
+        tag: u32,
+        serial: u64,
+        lun: u64,
+        held: usize,
+    },
     /// Barriers of a task management function.
-    Management { serial: u64 },
+    Management {
+        serial: u64,
+    },
 }
 
 /// A task management function that waits for its barriers.
@@ -362,9 +369,10 @@ impl Session {
         let task = &self.tasks[&tag];
         let need = self.need(task);
         // Nothing goes past what waits already for the same unit.
-        let is_behind = self.waiting.iter().any(|(other, _)| {
-            self.tasks.get(other).is_some_and(|other| other.lun == task.lun)
-        });
+        let is_behind = self
+            .waiting
+            .iter()
+            .any(|(other, _)| self.tasks.get(other).is_some_and(|other| other.lun == task.lun));
         if need > 0 && (is_behind || !self.has_room(task.lun, need)) {
             self.waiting.push_back((tag, task.serial));
             return;
@@ -428,7 +436,8 @@ impl Session {
         let received = task.received;
         let mut data = std::mem::take(&mut task.buffer);
         data.truncate(received);
-        let into = if job.data_in() > 0 { self.spare.pop().unwrap_or_default() } else { Vec::new() };
+        let into =
+            if job.data_in() > 0 { self.spare.pop().unwrap_or_default() } else { Vec::new() };
         events.push_back(Event::Run { ticket, job, data, into });
     }
 

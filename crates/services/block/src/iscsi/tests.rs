@@ -111,11 +111,8 @@ fn digests_are_checked_and_a_wrong_one_fails_the_command_or_the_connection() {
 
 #[test]
 fn nobody_gets_on_without_the_secret() {
-    let known = vec![Credentials {
-        user: "host".into(),
-        secret: "a long secret".into(),
-        target: None,
-    }];
+    let known =
+        vec![Credentials { user: "host".into(), secret: "a long secret".into(), target: None }];
     let mut open = connection(known.clone());
     let answer = exchange(&mut open, &login_bytes(""));
     assert_eq!(answer[0].0.0[36..38], [2, 1]);

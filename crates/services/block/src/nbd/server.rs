@@ -312,9 +312,8 @@ impl Server {
         let request = Request::parse(bytes);
         self.from += REQUEST_BYTES;
         // Without the magic, or with more data than anybody may send, nothing can be trusted.
-        let request = request.filter(|request| {
-            request.kind != Kind::Write || request.length <= REQUEST_BYTES_MAX
-        });
+        let request = request
+            .filter(|request| request.kind != Kind::Write || request.length <= REQUEST_BYTES_MAX);
         let Some(request) = request else {
             self.phase = Phase::Ending;
             return false;

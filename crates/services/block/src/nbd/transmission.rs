@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::handshake::{ALLOCATION_ID, Agreed};
 use super::REQUEST_BYTES_MAX;
+use super::handshake::{ALLOCATION_ID, Agreed};
 use crate::scsi::{Access, Job, Key, Link, Outcome, Sense, Status, Unit};
 
 /// Bytes of a request.

@@ -68,7 +68,7 @@ impl Identity {
     }
 
     fn vendor_designator(&self) -> Vec<u8> {
-        [&VENDOR[..], self.serial[4..].as_bytes()].concat()
+        [&VENDOR[..], &self.serial.as_bytes()[4..]].concat()
     }
 }
 
@@ -85,11 +85,7 @@ pub struct Nature {
 ///
 /// # Errors
 /// INVALID FIELD IN CDB for a page that does not exist.
-pub fn inquiry(
-    command: &[u8; 16],
-    identity: &Identity,
-    nature: Nature,
-) -> Result<Vec<u8>, Sense> {
+pub fn inquiry(command: &[u8; 16], identity: &Identity, nature: Nature) -> Result<Vec<u8>, Sense> {
     match (command[1] & 1, command[2]) {
         (0, 0) => Ok(standard(0, nature)),
         (1, page) => vital(page, identity, nature).ok_or(Sense::field(2)),
@@ -114,8 +110,7 @@ fn standard(device: u8, nature: Nature) -> Vec<u8> {
     const THIRD_PARTY_COPY: u8 = 0x08;
     let removable = if nature.is_removable { 0x80 } else { 0 };
     // Version 6 is SPC-4; unit numbers of several levels (HISUP), response data format 2.
-    let mut data =
-        vec![device, removable, 0x06, 0x12, 91, THIRD_PARTY_COPY, 0, COMMAND_QUEUE];
+    let mut data = vec![device, removable, 0x06, 0x12, 91, THIRD_PARTY_COPY, 0, COMMAND_QUEUE];
     data.extend(VENDOR);
     data.extend(PRODUCT);
     data.extend(REVISION);

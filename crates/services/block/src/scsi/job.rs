@@ -497,12 +497,13 @@ impl Job {
             let mut state = self.unit.state.lock();
             let mut after = state.reservations.clone();
             let port = self.link.port();
-            let notices = after.change(port, action, scope_and_kind, data).map_err(|refusal| {
-                match refusal {
-                    Refusal::Conflict => Status::Conflict,
-                    Refusal::Check(sense) => Status::Check(sense),
-                }
-            })?;
+            let notices =
+                after.change(port, action, scope_and_kind, data).map_err(
+                    |refusal| match refusal {
+                        Refusal::Conflict => Status::Conflict,
+                        Refusal::Check(sense) => Status::Check(sense),
+                    },
+                )?;
             if after.outlasts_restart() && !self.unit.has_keeper() {
                 // APTPL without a place to keep it.
                 return Err(Sense::parameter(20).into());
@@ -510,7 +511,7 @@ impl Job {
             let before = state.reservations.outlasts_restart();
             if before || after.outlasts_restart() {
                 // The lock is held: two changes are kept in their order.
-                self.unit.keep(&after.kept()).map_err(|error| Sense::of_store(error))?;
+                self.unit.keep(&after.kept()).map_err(Sense::of_store)?;
             }
             state.reservations = after;
             notices

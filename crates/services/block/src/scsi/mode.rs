@@ -108,8 +108,10 @@ pub fn select(
     if data.len() < head {
         return Err(Sense::PARAMETER_LENGTH);
     }
-    let descriptor = if head == 8 { u16::from_be_bytes([data[6], data[7]]) } else { data[3].into() };
-    let descriptor = usize::from(descriptor);
+    let descriptor = match head {
+        8 => usize::from(u16::from_be_bytes([data[6], data[7]])),
+        _ => usize::from(data[3]),
+    };
     let pages = data.get(head + descriptor..).ok_or(Sense::PARAMETER_LENGTH)?;
     if descriptor != 0 {
         let is_long = head == 8 && data[4] & 1 != 0;
@@ -132,8 +134,8 @@ pub fn select(
         let own = page(code, after, Values::Current);
         let theirs = rest.get(..own.len()).ok_or(Sense::PARAMETER_LENGTH)?;
         let changeable = page(code, after, Values::Changeable);
-        for (byte, ((is, own), mask)) in theirs.iter().zip(&own).zip(&changeable).enumerate().skip(1)
-        {
+        let bytes = theirs.iter().zip(&own).zip(&changeable).enumerate();
+        for (byte, ((is, own), mask)) in bytes.skip(1) {
             // The second byte, the length of the page, is there in all values.
             let fixed = if byte == 1 { u8::MAX } else { !mask };
             if (is ^ own) & fixed != 0 {

@@ -147,13 +147,7 @@ pub const TABLE: &[Row] = &[
         &[0x84, 0x1f, X, 0, 0, 0, 0, 0, 0, 0, X, X, X, X, 0, 0],
         Reads,
     ),
-    row(
-        Name::Read,
-        0x88,
-        None,
-        &[0x88, 0x18, X, X, X, X, X, X, X, X, X, X, X, X, 0x1f, 0],
-        Reads,
-    ),
+    row(Name::Read, 0x88, None, &[0x88, 0x18, X, X, X, X, X, X, X, X, X, X, X, X, 0x1f, 0], Reads),
     row(
         Name::CompareAndWrite,
         0x89,
@@ -189,13 +183,7 @@ pub const TABLE: &[Row] = &[
         &[0x8f, 0x16, X, X, X, X, X, X, X, X, X, X, X, X, 0x1f, 0],
         Reads,
     ),
-    row(
-        Name::Prefetch,
-        0x90,
-        None,
-        &[0x90, 2, X, X, X, X, X, X, X, X, X, X, X, X, 0x1f, 0],
-        Reads,
-    ),
+    row(Name::Prefetch, 0x90, None, &[0x90, 2, X, X, X, X, X, X, X, X, X, X, X, X, 0x1f, 0], Reads),
     row(
         Name::SynchronizeCache,
         0x91,
@@ -273,9 +261,8 @@ pub fn find(command: &[u8; 16]) -> Result<&'static Row, Sense> {
     if of_opcode.peek().is_none() {
         return Err(Sense::OPERATION_CODE);
     }
-    let row = of_opcode
-        .find(|row| row.action.is_none_or(|own| own == action))
-        .ok_or(Sense::bit(1, 4))?;
+    let row =
+        of_opcode.find(|row| row.action.is_none_or(|own| own == action)).ok_or(Sense::bit(1, 4))?;
     for (byte, (used, is)) in (0_u16..).zip(row.usage.iter().zip(command)).skip(1) {
         let wrong = is & !used;
         if wrong != 0 {

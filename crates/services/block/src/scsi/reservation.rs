@@ -371,8 +371,7 @@ impl Reservations {
         let kind = takes_over.then(|| kind_of(scope_and_kind)).transpose()?;
         let is_preempted =
             |it: &Registration| it.port != *port && (victim == it.key || victim == 0);
-        let (gone, stay): (Vec<_>, Vec<_>) =
-            self.registrations.drain(..).partition(is_preempted);
+        let (gone, stay): (Vec<_>, Vec<_>) = self.registrations.drain(..).partition(is_preempted);
         if gone.is_empty() && !takes_over && !stay.iter().any(|it| it.key == victim) {
             self.registrations = stay;
             return Err(Refusal::Conflict);
@@ -493,10 +492,7 @@ fn capabilities(outlasts_restart: bool) -> Vec<u8> {
 /// Whether a command is refused while another session holds an old reservation; SPC-2 table 10.
 #[must_use]
 pub const fn old_reservation_forbids(name: Name) -> bool {
-    !matches!(
-        name,
-        Name::Inquiry | Name::ReportLuns | Name::RequestSense | Name::Release6
-    )
+    !matches!(name, Name::Inquiry | Name::ReportLuns | Name::RequestSense | Name::Release6)
 }
 
 #[cfg(test)]

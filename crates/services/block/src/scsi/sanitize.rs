@@ -74,16 +74,15 @@ pub fn run(unit: &Arc<Unit>, erasure: &Erasure) -> Result<(), StoreError> {
     let store = unit.store();
     let done = match erasure {
         Erasure::ExitFailure => Ok(()),
-        Erasure::Blocks => steps(unit, store.bytes(), 0, 1, |at, length| {
-            store.zero(at, length, true)
-        }),
+        Erasure::Blocks => {
+            steps(unit, store.bytes(), 0, 1, |at, length| store.zero(at, length, true))
+        }
         Erasure::Overwrite { pattern, passes, inverts } => {
             overwrite(unit, &*store, pattern, *passes, *inverts)
         }
     };
     let done = done.and_then(|()| store.flush());
-    unit.state.lock().sanitizing =
-        if done.is_ok() { Sanitizing::No } else { Sanitizing::Failed };
+    unit.state.lock().sanitizing = if done.is_ok() { Sanitizing::No } else { Sanitizing::Failed };
     done
 }
 

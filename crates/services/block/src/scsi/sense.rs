@@ -68,10 +68,7 @@ impl Sense {
     /// INVALID FIELD IN CDB at a byte.
     #[must_use]
     pub const fn field(byte: u16) -> Self {
-        Self {
-            field: Some(Field::Command(byte, None)),
-            ..Self::new(Key::IllegalRequest, 0x24, 0)
-        }
+        Self { field: Some(Field::Command(byte, None)), ..Self::new(Key::IllegalRequest, 0x24, 0) }
     }
 
     /// INVALID FIELD IN CDB at a bit of a byte.
@@ -196,8 +193,7 @@ mod tests {
     #[test]
     fn a_wrong_bit_of_a_command_is_named_in_both_formats() {
         let sense = Sense::bit(1, 5);
-        let fixed =
-            [0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x24, 0, 0, 0xcd, 0, 1];
+        let fixed = [0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x24, 0, 0, 0xcd, 0, 1];
         assert_eq!(sense.encode(false), fixed);
         let descriptors = [0x72, 5, 0x24, 0, 0, 0, 0, 8, 2, 6, 0, 0, 0xcd, 0, 1, 0];
         assert_eq!(sense.encode(true), descriptors);

@@ -456,8 +456,7 @@ impl Unit {
                 | Name::ReportTaskManagement
         );
         // All but a few commands wait for the end of a sanitize; SBC-3 section 4.11.3.
-        let waits = !is_for_everybody
-            && !matches!(row.name, Name::ReserveIn | Name::ReportOpcodes);
+        let waits = !is_for_everybody && !matches!(row.name, Name::ReserveIn | Name::ReportOpcodes);
         match state.sanitizing {
             Sanitizing::No if needs_medium => state.is_ready()?,
             Sanitizing::Runs(progress) if waits => {
@@ -561,10 +560,8 @@ impl Unit {
         let fua = command[1] & 8 != 0 && row.opcode >= 0x20;
         let fua = fua || self.is_write_through();
         let (block, blocks) = range(row.opcode, command);
-        let is_moved = matches!(
-            row.name,
-            Name::Read | Name::Write | Name::WriteAndVerify | Name::OrWrite
-        );
+        let is_moved =
+            matches!(row.name, Name::Read | Name::Write | Name::WriteAndVerify | Name::OrWrite);
         let compares = row.name == Name::Verify && command[1] & 6 != 0;
         if (is_moved || compares) && blocks > u64::from(TRANSFER_BLOCKS_MAX) {
             self.check_range(block, blocks)?;
@@ -672,11 +669,7 @@ impl State {
         if others && old_reservation_forbids(row.name) {
             return Err(Status::Conflict);
         }
-        if self.reservations.allow(&link.port, row.access) {
-            Ok(())
-        } else {
-            Err(Status::Conflict)
-        }
+        if self.reservations.allow(&link.port, row.access) { Ok(()) } else { Err(Status::Conflict) }
     }
 
     fn is_ready(&self) -> Result<(), Status> {
@@ -697,17 +690,15 @@ impl State {
             return Sense::new(Key::UnitAttention, code.0, code.1);
         }
         match self.sanitizing {
-            Sanitizing::Runs(progress) => Sense {
-                progress: Some(progress),
-                ..Sense::new(Key::NotReady, 0x04, 0x1b)
-            },
+            Sanitizing::Runs(progress) => {
+                Sense { progress: Some(progress), ..Sense::new(Key::NotReady, 0x04, 0x1b) }
+            }
             _ => Sense::new(Key::NoSense, 0, 0),
         }
     }
 
     fn start_stop(&mut self, command: &[u8; 16], is_removable: bool) -> Result<(), Sense> {
-        let (power, loads, starts) =
-            (command[4] >> 4, command[4] & 2 != 0, command[4] & 1 != 0);
+        let (power, loads, starts) = (command[4] >> 4, command[4] & 2 != 0, command[4] & 1 != 0);
         if power != 0 {
             // Power conditions do nothing here, as SBC-3 allows.
             return Ok(());

@@ -79,7 +79,8 @@ pub enum BlockCommand {
 #[derive(Debug, Args)]
 pub struct ServeArguments {
     /// Reads all of it from a file in TOML
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "target", "lun", "chap", "nbd"])]
+    #[arg(long, value_name = "FILE",
+        conflicts_with_all = ["listen", "target", "lun", "chap", "nbd"])]
     pub config: Option<PathBuf>,
     /// Listens for iSCSI; may be repeated
     #[arg(long, value_name = "ADDR:PORT")]
