@@ -165,7 +165,6 @@ unsafe impl Sync for Entry {}
 #[repr(C)]
 pub struct Table<const N: usize> {
     size: usize,
-    #[expect(dead_code, reason = "libfabric reads it")]
     entries: [Entry; N],
 }
 
