@@ -81,8 +81,18 @@ fn build(run: &mut Run) -> Outcome {
     if !has_crate("preload") {
         return Outcome::Skipped("there is no crates/preload".into());
     }
-    let mut command =
-        cargo(&["build", "--quiet", "-p", "weft-cli", "-p", "weft-preload", "-p", "weft-shmem", "-p", "weft-fi"]);
+    let mut command = cargo(&[
+        "build",
+        "--quiet",
+        "-p",
+        "weft-cli",
+        "-p",
+        "weft-preload",
+        "-p",
+        "weft-shmem",
+        "-p",
+        "weft-fi",
+    ]);
     command.args(["--profile", profile(run.long)]);
     checked(command, "see the errors above")
 }

@@ -78,7 +78,6 @@ impl<T> In<T> {
         // SAFETY: the program says that so many things are there.
         unsafe { std::slice::from_raw_parts(self.0, count) }
     }
-
 }
 
 /// A string that the program passes, or null.
