@@ -99,9 +99,8 @@ fn build(run: &mut Run) -> Outcome {
     if folder("preload").is_none() {
         return Outcome::Skipped("there is no crate preload".into());
     }
-    let mut command =
-        cargo(&["build", "--quiet", "-p", "weft-cli", "-p", "weft-preload", "-p", "weft-shmem"]);
-    command.args(["-p", "weft-fi"]);
+    let mut command = cargo(&["build", "--quiet"]);
+    command.args(["weft-cli", "weft-preload", "weft-shmem", "weft-fi"].map(|name| format!("-p{name}")));
     // An end-to-end case runs it. One build, so that the packages have the same features.
     command.args(["-p", "weft-examples", "--lib", "--bins", "--example", "ping"]);
     command.args(["--profile", profile(run.long)]);

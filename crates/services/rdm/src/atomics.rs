@@ -229,8 +229,20 @@ fn of_numbers<T: Number>(operator: Operator, old: T, operand: T, compare: T) -> 
         Operator::LogicalXor => truth(is(old) != is(operand)),
         Operator::Read => old,
         Operator::Write => operand,
-        Operator::SwapIfEqual => if compare == old { operand } else { old },
-        Operator::SwapIfNotEqual => if compare != old { operand } else { old },
+        Operator::SwapIfEqual => {
+            if compare == old {
+                operand
+            } else {
+                old
+            }
+        }
+        Operator::SwapIfNotEqual => {
+            if compare != old {
+                operand
+            } else {
+                old
+            }
+        }
         _ => return None,
     })
 }
@@ -405,7 +417,8 @@ mod tests {
     fn conditions_compare_the_operand_with_the_word() {
         let words = |old: i32, compare: i32| [old, 100, compare].map(i32::to_ne_bytes);
         let swaps = |operator, old, compare| {
-            of((operator, Datatype::I32), words(old, compare)) == Some(100_i32.to_ne_bytes().to_vec())
+            of((operator, Datatype::I32), words(old, compare))
+                == Some(100_i32.to_ne_bytes().to_vec())
         };
         let all = |compare| {
             let swaps = |operator| swaps(operator, 0, compare);

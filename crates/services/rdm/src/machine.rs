@@ -92,13 +92,17 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
     ///
     /// # Panics
     /// When an option is out of its range.
-    pub fn new(mut endpoint: E, surface: S, options: Options, birth: u64) -> Result<Self, StartError> {
+    pub fn new(
+        mut endpoint: E,
+        surface: S,
+        options: Options,
+        birth: u64,
+    ) -> Result<Self, StartError> {
         options.assert_sound();
         let pool = Pool::new(options.chunks, options.chunk_bytes);
         let pool_region = endpoint.register(pool.total())?;
         let whole = LocalRange::whole(&pool_region);
-        let pool_key =
-            endpoint.grant_within(whole, Audience::Partition, Access::READ, PATIENCE)?;
+        let pool_key = endpoint.grant_within(whole, Audience::Partition, Access::READ, PATIENCE)?;
         let own = endpoint.address();
         let core = Core {
             surface,
@@ -260,8 +264,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
                 }
             }
             let Some(region) = &core.landing_region else { return };
-            let source =
-                Target::new(hello.key, u64::from(get.chunk) * hello.chunk_bytes as u64);
+            let source = Target::new(hello.key, u64::from(get.chunk) * hello.chunk_bytes as u64);
             let offset = slot as u64 * core.options.chunk_bytes as u64;
             let into = LocalRange::new(region, offset, get.length as u64);
             let operation = FabricOperation::new(GET | slot as u64);
@@ -319,7 +322,11 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             State::Connecting if it.outbox.len() < EARLY_PACKETS_MAX => Ok(None),
             State::Connecting => Err(Refusal::Busy),
             State::Live(handle) => {
-                if self.flush(to) { Ok(Some(handle)) } else { Err(Refusal::Busy) }
+                if self.flush(to) {
+                    Ok(Some(handle))
+                } else {
+                    Err(Refusal::Busy)
+                }
             }
             State::Idle => {
                 let address = self.core.peers.at(to).address;
@@ -336,12 +343,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
 
     /// Sends a packet at once, or not at all. While the peer is being connected, it waits.
     #[inline]
-    pub(crate) fn emit(
-        &mut self,
-        door: Door,
-        to: PeerId,
-        packet: &Packet,
-    ) -> Result<(), Refusal> {
+    pub(crate) fn emit(&mut self, door: Door, to: PeerId, packet: &Packet) -> Result<(), Refusal> {
         let Some(handle) = door else {
             self.core.queue(to, packet.clone());
             return Ok(());
@@ -494,7 +496,8 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         let peer = self.peers.named(message.source, birth);
         let known = self.peers.of_handle(message.peer);
         let it = self.peers.at(peer);
-        if it.hello.is_some() || it.state == State::Down || known.is_some_and(|known| known != peer) {
+        if it.hello.is_some() || it.state == State::Down || known.is_some_and(|known| known != peer)
+        {
             return None;
         }
         it.hello = Some(Hello { introduction, key, chunk_bytes, chunks });

@@ -194,7 +194,9 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
 
     /// Drops a message that was claimed. It is reported as found, without its bytes.
     pub fn discard(&mut self, found: Found, token: S::Token) {
-        let Some(card) = self.core.arrivals.get(found.0).map(|arrival| arrival.card) else { return };
+        let Some(card) = self.core.arrivals.get(found.0).map(|arrival| arrival.card) else {
+            return;
+        };
         self.forget(found);
         let outcome = Outcome::of(Some(token), Kind::Peek, card.from);
         let Card { is_tagged, tag, data, .. } = card;
@@ -426,12 +428,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
     }
 
     /// Reports the end of a message for a receive with `room` bytes.
-    pub(crate) fn end_taken(
-        &mut self,
-        taken: &Taken<S>,
-        room: usize,
-        result: Result<(), Failure>,
-    ) {
+    pub(crate) fn end_taken(&mut self, taken: &Taken<S>, room: usize, result: Result<(), Failure>) {
         let Card { from, is_tagged, tag, data, total, .. } = taken.card;
         let total = usize::try_from(total).unwrap_or(usize::MAX);
         let surplus = total.saturating_sub(room);

@@ -110,14 +110,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
     }
 
     #[inline]
-    fn sent(
-        &mut self,
-        to: PeerId,
-        label: Label,
-        length: usize,
-        how: How,
-        token: Option<S::Token>,
-    ) {
+    fn sent(&mut self, to: PeerId, label: Label, length: usize, how: How, token: Option<S::Token>) {
         if how == How::Injected {
             return;
         }
@@ -142,7 +135,9 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         }
         let answered = how == How::Delivered;
         // A chunk: the memory is free at once, if nobody waits for the delivery.
-        if !is_inline && !answered && self.core.fits_chunk(to, length)
+        if !is_inline
+            && !answered
+            && self.core.fits_chunk(to, length)
             && let Some(chunk) = self.core.chunk_for(to, (memory, 0, length))
         {
             let chunk = chunk.map_err(|_| Refusal::TooLong)?;
@@ -210,13 +205,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
     }
 
     #[inline(never)]
-    fn emit_more(
-        &mut self,
-        door: Door,
-        to: PeerId,
-        mut at: usize,
-        cargo: &Cargo<'_, S::Memory>,
-    ) {
+    fn emit_more(&mut self, door: Door, to: PeerId, mut at: usize, cargo: &Cargo<'_, S::Memory>) {
         let mut refused = false;
         while at < cargo.length() {
             let packet = next_part(&mut at, cargo);

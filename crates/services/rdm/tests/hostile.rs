@@ -4,7 +4,9 @@ mod harness;
 
 use harness::{Bytes, End};
 use proptest::prelude::*;
-use weft_fabric::{Blocking, Endpoint, EndpointOptions, MessageHeader, NodeId, PATIENCE, Transport};
+use weft_fabric::{
+    Blocking, Endpoint, EndpointOptions, MessageHeader, NodeId, PATIENCE, Transport,
+};
 use weft_rdm::{How, Label, Options, Registration, Rights, Wanted};
 use weft_transport_sim::{Settings, SimWorld};
 

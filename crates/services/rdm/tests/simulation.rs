@@ -153,8 +153,7 @@ impl Run {
             3 => self.random.random_range(500..9000),
             _ => self.random.random_range(9000..60_000),
         };
-        let sequence =
-            self.nodes[from].sent.get(&(to, tag)).map_or(0, |sent| sent.len() as u64);
+        let sequence = self.nodes[from].sent.get(&(to, tag)).map_or(0, |sent| sent.len() as u64);
         let how = [How::Sent, How::Delivered, How::Injected][self.random.random_range(0..3)];
         let memory = Bytes::new(content(from, to, tag, sequence, length));
         let data = self.random.random::<bool>().then_some(sequence);
@@ -183,8 +182,7 @@ impl Run {
         let any_source = self.random.random_bool(0.3);
         let tag = self.random.random_range(0..TAGS);
         let ignore = if self.random.random_bool(0.2) { u64::MAX } else { u64::MAX << 8 };
-        let wanted =
-            Wanted { is_tagged: true, from: (!any_source).then_some(peer), tag, ignore };
+        let wanted = Wanted { is_tagged: true, from: (!any_source).then_some(peer), tag, ignore };
         let (token, memory) = (self.token(at), Bytes::zeros(60_000));
         self.nodes[at].receives.insert(token, memory.clone());
         self.nodes[at].pending.insert(token, Pending::Receive);
@@ -200,7 +198,11 @@ impl Run {
         if self.random.random() {
             let memory = Bytes::new(content(from, to, 0, 0, length));
             let how = How::Sent;
-            if self.nodes[from].end.rdm.write(peer, (&memory, remote), None, how, Some(token)).is_ok()
+            if self.nodes[from]
+                .end
+                .rdm
+                .write(peer, (&memory, remote), None, how, Some(token))
+                .is_ok()
             {
                 self.nodes[from].pending.insert(token, Pending::Write);
             }
@@ -304,9 +306,8 @@ impl Run {
             let idle = self.nodes.iter().all(|node| {
                 !node.lives || node.pending.values().all(|it| matches!(it, Pending::Receive))
             });
-            let waits = self.nodes.iter().any(|node| {
-                node.lives && node.end.rdm.waiting_messages() > 0
-            });
+            let waits =
+                self.nodes.iter().any(|node| node.lives && node.end.rdm.waiting_messages() > 0);
             if idle && !waits && !self.has_undelivered() {
                 return;
             }
@@ -334,11 +335,12 @@ impl Run {
     fn has_undelivered(&self) -> bool {
         (0..self.nodes.len()).any(|from| {
             let it = &self.nodes[from];
-            it.lives && it.sent.iter().any(|((to, tag), sent)| {
-                let to = &self.nodes[*to];
-                to.lives
-                    && to.expected.get(&(from, *tag)).copied().unwrap_or(0) < sent.len() as u64
-            })
+            it.lives
+                && it.sent.iter().any(|((to, tag), sent)| {
+                    let to = &self.nodes[*to];
+                    to.lives
+                        && to.expected.get(&(from, *tag)).copied().unwrap_or(0) < sent.len() as u64
+                })
         })
     }
 

@@ -135,7 +135,6 @@ fn of_message(msg: &MsgAtomic, form: Form) -> Option<Order> {
     })
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_atomic(3) has as many")]
 extern "C" fn write(
     ep: EpRef,
     buf: usize,
@@ -154,7 +153,6 @@ extern "C" fn write(
     begin(&ep, &order, Some(Call::plain(context)))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_atomicv(3) has as many")]
 extern "C" fn writev(
     ep: EpRef,
     iov: In<Ioc>,
@@ -179,7 +177,6 @@ extern "C" fn writemsg(ep: EpRef, msg: In<MsgAtomic>, flags: u64) -> isize {
     begin(&ep, &order, Some(Call::with(msg.context, flags)))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_inject_atomic(3) has as many")]
 extern "C" fn inject(
     ep: EpRef,
     buf: usize,
@@ -195,7 +192,6 @@ extern "C" fn inject(
     begin(&ep, &Order { to, remote, datatype, op, operand, compare, result, form }, None)
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_fetch_atomic(3) has as many")]
 extern "C" fn readwrite(
     ep: EpRef,
     buf: usize,
@@ -216,7 +212,6 @@ extern "C" fn readwrite(
     begin(&ep, &order, Some(Call::plain(context)))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_fetch_atomicv(3) has as many")]
 extern "C" fn readwritev(
     ep: EpRef,
     iov: In<Ioc>,
@@ -253,7 +248,6 @@ extern "C" fn readwritemsg(
     begin(&ep, &Order { result, ..order }, Some(Call::with(msg.context, flags)))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_compare_atomic(3) has as many")]
 extern "C" fn compwrite(
     ep: EpRef,
     buf: usize,
@@ -277,7 +271,6 @@ extern "C" fn compwrite(
     begin(&ep, &order, Some(Call::plain(context)))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_compare_atomicv(3) has as many")]
 extern "C" fn compwritev(
     ep: EpRef,
     iov: In<Ioc>,
@@ -303,7 +296,6 @@ extern "C" fn compwritev(
     begin(&ep, &order, Some(Call::plain(context)))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_compare_atomicmsg(3) has as many")]
 extern "C" fn compwritemsg(
     ep: EpRef,
     msg: In<MsgAtomic>,

@@ -98,12 +98,7 @@ fn add(av: &AvObject, text: &[u8]) -> u64 {
     number
 }
 
-extern "C" fn remove(
-    av: Object<AvObject>,
-    addresses: In<u64>,
-    count: usize,
-    _flags: u64,
-) -> c_int {
+extern "C" fn remove(av: Object<AvObject>, addresses: In<u64>, count: usize, _flags: u64) -> c_int {
     let mut state = av.domain.lock();
     for address in addresses.array(count) {
         let Ok(place) = usize::try_from(*address) else { return -errno::EINVAL };

@@ -124,7 +124,7 @@ extern "C" fn wait(cntr: Object<CntrObject>, threshold: u64, timeout: c_int) -> 
             }
         }
         looks = looks.saturating_add(1);
-        if looks % 64 == 0 && limit.is_some_and(|limit| start.elapsed() >= limit) {
+        if looks.is_multiple_of(64) && limit.is_some_and(|limit| start.elapsed() >= limit) {
             return -errno::ETIMEDOUT;
         }
         if looks > LOOKS {

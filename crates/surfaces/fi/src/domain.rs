@@ -111,7 +111,6 @@ pub fn numbered(datatype: c_int, op: c_int) -> Option<(Datatype, Operator)> {
     Some((Datatype::of(u8::try_from(datatype).ok()?)?, Operator::of(u8::try_from(op).ok()?)?))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_mr_reg(3) has as many")]
 extern "C" fn reg(
     domain: Object<DomainObject>,
     buffer: usize,
@@ -126,7 +125,6 @@ extern "C" fn reg(
     register(domain, Pieces::one(buffer, length), (access, offset, key), mr, context)
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_mr_regv(3) has as many")]
 extern "C" fn regv(
     domain: Object<DomainObject>,
     iov: In<libc::iovec>,

@@ -23,8 +23,8 @@ const QUEUE: usize = 4096;
 /// The tag format that allows all bits.
 const TAG_FORMAT: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 
-const SEND_CAPS: u64 = flag::MSG | flag::TAGGED | flag::RMA | flag::ATOMIC | flag::SEND | flag::READ
-    | flag::WRITE;
+const SEND_CAPS: u64 =
+    flag::MSG | flag::TAGGED | flag::RMA | flag::ATOMIC | flag::SEND | flag::READ | flag::WRITE;
 const RECEIVE_CAPS: u64 = flag::MSG
     | flag::TAGGED
     | flag::RMA
@@ -222,7 +222,7 @@ fn fill(info: &mut Info, wish: &Wish<'_>, version: u32) {
     info.mode = 0;
     info.address_format = abi::FORMAT_STR;
     // An endpoint gets its address when it is opened, whatever service was named.
-    info.source = host::text(&name::any()).cast();
+    info.source = host::text(&name::to_be_opened()).cast();
     info.source_length = name::BYTES;
     if let Some(tx) = Out::from(info.tx).get() {
         tx.caps = caps & SEND_CAPS;

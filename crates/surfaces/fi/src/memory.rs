@@ -154,12 +154,7 @@ impl Memory for Pieces {
 }
 
 /// Changes one word as a whole, and adds its former value to `all`.
-fn change(
-    address: usize,
-    index: usize,
-    call: &Call<'_>,
-    all: &mut Vec<u8>,
-) -> Result<(), Fault> {
+fn change(address: usize, index: usize, call: &Call<'_>, all: &mut Vec<u8>) -> Result<(), Fault> {
     macro_rules! swap {
         ($atomic:ty, $word:ty) => {{
             if address % align_of::<$atomic>() != 0 {

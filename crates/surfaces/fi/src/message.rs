@@ -143,11 +143,25 @@ const fn tagged(tag: u64, data: Option<u64>) -> Label {
 type EpRef = Object<EpObject>;
 type Iov = In<libc::iovec>;
 
-extern "C" fn recv(ep: EpRef, buf: usize, len: usize, _: usize, from: u64, context: usize) -> isize {
+extern "C" fn recv(
+    ep: EpRef,
+    buf: usize,
+    len: usize,
+    _: usize,
+    from: u64,
+    context: usize,
+) -> isize {
     receive(&ep, (from, None), Some(Pieces::one(buf, len)), Call::plain(context))
 }
 
-extern "C" fn recvv(ep: EpRef, iov: Iov, _: usize, count: usize, from: u64, context: usize) -> isize {
+extern "C" fn recvv(
+    ep: EpRef,
+    iov: Iov,
+    _: usize,
+    count: usize,
+    from: u64,
+    context: usize,
+) -> isize {
     receive(&ep, (from, None), Pieces::of(iov.array(count)), Call::plain(context))
 }
 
@@ -191,7 +205,6 @@ extern "C" fn injectdata(ep: EpRef, buf: usize, len: usize, data: u64, to: u64) 
     injected(&ep, to, untagged(Some(data)), Pieces::one(buf, len))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_trecv(3) has as many")]
 extern "C" fn trecv(
     ep: EpRef,
     buf: usize,
@@ -206,7 +219,6 @@ extern "C" fn trecv(
     receive(&ep, (from, Some((tag, ignore))), memory, Call::plain(context))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_trecvv(3) has as many")]
 extern "C" fn trecvv(
     ep: EpRef,
     iov: Iov,
@@ -263,7 +275,6 @@ extern "C" fn tinject(ep: EpRef, buf: usize, len: usize, to: u64, tag: u64) -> i
     injected(&ep, to, tagged(tag, None), Pieces::one(buf, len))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_tsenddata(3) has as many")]
 extern "C" fn tsenddata(
     ep: EpRef,
     buf: usize,

@@ -17,7 +17,7 @@ pub fn of(address: EndpointAddress, birth: u64) -> CString {
 }
 
 /// The name of an endpoint that is still to be opened: any on this host.
-pub fn any() -> CString {
+pub fn to_be_opened() -> CString {
     of(EndpointAddress::new(NodeId(0), Vpid::ANY), 0)
 }
 

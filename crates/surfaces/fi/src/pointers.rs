@@ -78,7 +78,6 @@ impl<T> In<T> {
         // SAFETY: the program says that so many things are there.
         unsafe { std::slice::from_raw_parts(self.0, count) }
     }
-
 }
 
 /// A string that the program passes, or null.
@@ -165,7 +164,6 @@ unsafe impl Sync for Entry {}
 #[repr(C)]
 pub struct Table<const N: usize> {
     size: usize,
-    #[expect(dead_code, reason = "libfabric reads it")]
     entries: [Entry; N],
 }
 

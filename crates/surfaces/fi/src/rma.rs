@@ -79,7 +79,6 @@ fn place(msg: &MsgRma) -> Option<(Option<Pieces>, Remote)> {
 type EpRef = Object<EpObject>;
 type Iov = In<libc::iovec>;
 
-#[expect(clippy::too_many_arguments, reason = "fi_read(3) has as many")]
 extern "C" fn read(
     ep: EpRef,
     buf: usize,
@@ -94,7 +93,6 @@ extern "C" fn read(
     begin(&ep, from, Direction::Read, places, Call::plain(context))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_readv(3) has as many")]
 extern "C" fn readv(
     ep: EpRef,
     iov: Iov,
@@ -115,7 +113,6 @@ extern "C" fn readmsg(ep: EpRef, msg: In<MsgRma>, flags: u64) -> isize {
     begin(&ep, msg.address, Direction::Read, places, Call::with(msg.context, flags))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_write(3) has as many")]
 extern "C" fn write(
     ep: EpRef,
     buf: usize,
@@ -130,7 +127,6 @@ extern "C" fn write(
     begin(&ep, to, Direction::Write(None), places, Call::plain(context))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_writev(3) has as many")]
 extern "C" fn writev(
     ep: EpRef,
     iov: Iov,
@@ -152,18 +148,10 @@ extern "C" fn writemsg(ep: EpRef, msg: In<MsgRma>, flags: u64) -> isize {
     begin(&ep, msg.address, direction, places, Call::with(msg.context, flags))
 }
 
-extern "C" fn inject(
-    ep: EpRef,
-    buf: usize,
-    len: usize,
-    to: u64,
-    address: u64,
-    key: u64,
-) -> isize {
+extern "C" fn inject(ep: EpRef, buf: usize, len: usize, to: u64, address: u64, key: u64) -> isize {
     injected(&ep, to, None, (Pieces::one(buf, len), Remote { key, address }))
 }
 
-#[expect(clippy::too_many_arguments, reason = "fi_writedata(3) has as many")]
 extern "C" fn writedata(
     ep: EpRef,
     buf: usize,

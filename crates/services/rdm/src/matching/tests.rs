@@ -32,9 +32,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => Just(0_u64), 2 => Just(1), 1 => Just(7), 1 => Just(2), 1 => Just(5), 1 => Just(6),
         1 => Just(u64::MAX),
     ];
-    let receive = (proptest::option::of(0..4_u32), 0..6_u64, masks).prop_map(|(source, tag, ignore)| {
-        Step::Receive(Selector { source: source.map(Source), tag: tag | tag << 60, ignore })
-    });
+    let receive =
+        (proptest::option::of(0..4_u32), 0..6_u64, masks).prop_map(|(source, tag, ignore)| {
+            Step::Receive(Selector { source: source.map(Source), tag: tag | tag << 60, ignore })
+        });
     let cancel = (0..300_u32).prop_map(Step::Cancel);
     // Runs of one kind, so that queues become long and short again.
     let run = prop_oneof![
