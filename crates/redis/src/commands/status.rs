@@ -34,7 +34,7 @@ pub(crate) fn status(call: &mut Call<'_, '_>) -> Done {
                 "epoch": it.epoch,
                 "primary": it.primary.map(name),
                 "in_sync": in_sync,
-                "lsn": it.lsn.0,
+                "lsn": if view.is_cluster { it.lsn.0 } else { server.node.newest().0 },
             })
         })
         .collect();
