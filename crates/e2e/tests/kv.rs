@@ -90,8 +90,19 @@ fn programs() -> Outcome {
     let status: serde_json::Value = serde_json::from_str(&told).expect("one object");
     assert_eq!(status["role"], "primary");
     assert_eq!(status["regions"][0]["slots"], serde_json::json!([0, 16_383]));
+    let copy = node.directory().join("copy");
+    let mut command = node.weft(["kv", "admin", "backup", "--addr"]);
+    command.arg(format!("127.0.0.1:{port}")).arg("--to").arg(&copy);
+    let _ = node.start(command).wait(LIMIT).success();
     server.signal(Signal::TERM);
     assert_eq!(server.wait(LIMIT).code(), 0);
+    let mut command = node.weft(["kv", "serve", "--port", &port.to_string(), "--data"]);
+    command.arg(&copy);
+    let mut copy = node.start(command);
+    copy.await_port(port);
+    assert_eq!(connect(port).ask("GET a").expect("an answer"), text("b"), "from the copy");
+    copy.signal(Signal::TERM);
+    assert_eq!(copy.wait(LIMIT).code(), 0);
     // The data and the identity are there again.
     let server = serve(&node, port, &["--durability", "durable"]);
     let mut client = connect(port);
@@ -155,7 +166,7 @@ fn password() -> Outcome {
     assert!(stranger.read().is_err(), "the connection ends");
     let mut command = node.weft(["kv", "admin", "status", "--addr"]);
     command.args([&format!("127.0.0.1:{port}"), "--password-file", &file]);
-    node.start(command).wait(LIMIT).success();
+    let _ = node.start(command).wait(LIMIT).success();
     Ok(())
 }
 
@@ -167,7 +178,7 @@ fn compare(steps: usize) -> Outcome {
     let _server = serve(&node, port, &[]);
     let mut command = node.plain(program);
     command.args(["--port", &other.to_string(), "--bind", "127.0.0.1", "--save", ""]);
-    command.args(["--appendonly", "no", "--dir"]).arg(node.directory());
+    command.args(["--appendonly", "no", "--databases", "1", "--dir"]).arg(node.directory());
     let mut peer = node.start(command);
     peer.await_port(other);
     let seed = std::env::var("WEFT_E2E_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
@@ -333,7 +344,7 @@ fn kills(count: usize) -> Outcome {
         }
         assert!(round > 0 || answered > 0, "nothing was answered before the kill");
         server.signal(Signal::KILL);
-        server.wait(LIMIT);
+        let _ = server.wait(LIMIT);
     }
     Ok(())
 }
@@ -432,7 +443,7 @@ fn hostile(idle: usize) -> Outcome {
 
 fn descriptors() -> Outcome {
     let node = Node::without_daemon();
-    for (limit, clients) in [("ulimit -Sn 256", 600), ("ulimit -Hn 256", 400)] {
+    for (limit, clients) in [("ulimit -Sn 256", 600), ("ulimit -n 256", 400)] {
         let port = process::free_port();
         let data = node.directory().join(limit.replace(' ', ""));
         let mut command = node.plain("sh");
@@ -448,7 +459,7 @@ fn descriptors() -> Outcome {
             .map(|client| client.ask("PING"))
             .filter(|answer| matches!(answer, Ok(Value::Simple(text)) if text == "PONG"))
             .count();
-        let is_raised = limit.contains("-S");
+        let is_raised = limit.contains("-Sn");
         assert_eq!(served == clients, is_raised, "{limit}: {served}");
         assert!(served > 50, "{limit}: {served}");
         assert_eq!(first.ask("SET a 1").expect("an answer"), ok(), "{limit}");

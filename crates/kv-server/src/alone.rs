@@ -41,7 +41,12 @@ impl Alone {
             StoreError::ReadOnly(format!("{}: {error}", directory.join(IDENTITY).display()))
         })?;
         let engine = Arc::new(engine);
-        Ok(Self { engine, backup: Arc::default(), view: Arc::new(View::alone(id, host, port)), durability })
+        Ok(Self {
+            engine,
+            backup: Arc::default(),
+            view: Arc::new(View::alone(id, host, port)),
+            durability,
+        })
     }
 
     /// What the recovery discarded, in words for an operator.

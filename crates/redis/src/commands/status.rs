@@ -76,10 +76,14 @@ pub(crate) fn backup(call: &mut Call<'_, '_>) -> Done {
 }
 
 pub(crate) fn help(call: &mut Call<'_, '_>) -> Done {
-    answer_help(call.reply, "WEFT", &[
-        "STATUS",
-        "    The state of the node as JSON.",
-        "BACKUP <directory>",
-        "    Begins a copy of the store on the host of the server.",
-    ])
+    answer_help(
+        call.reply,
+        "WEFT",
+        &[
+            "STATUS",
+            "    The state of the node as JSON.",
+            "BACKUP <directory>",
+            "    Begins a copy of the store on the host of the server.",
+        ],
+    )
 }
