@@ -69,12 +69,11 @@ fn time_of(place: &[u8]) -> Option<u64> {
     place.get(3..)?.first_chunk::<8>().map(|at| u64::from_be_bytes(*at))
 }
 
+/// A pair of an expiry: its key in the store, its time and the user's key.
+type EndedKey = (Vec<u8>, u64, Vec<u8>);
+
 /// The pairs of keys of a slot that have ended.
-pub(crate) fn ended(
-    tx: &Transaction<'_>,
-    slot: u16,
-    limit: usize,
-) -> Result<Vec<(Vec<u8>, u64, Vec<u8>)>, Fault> {
+pub(crate) fn ended(tx: &Transaction<'_>, slot: u16, limit: usize) -> Result<Vec<EndedKey>, Fault> {
     let from = layout::area(slot, layout::EXPIRY);
     let mut to = from.clone();
     to.extend_from_slice(&(tx.now.saturating_add(1)).to_be_bytes());

@@ -45,6 +45,12 @@ impl Ids {
     }
 }
 
+/// What a key is to have: a value or none.
+type Fresh = Option<Vec<u8>>;
+
+/// A string, and when it ends.
+type Text = (Vec<u8>, Option<u64>);
+
 /// Changes of a batch to be.
 pub(crate) struct Transaction<'s> {
     store: &'s dyn Store,
@@ -55,11 +61,11 @@ pub(crate) struct Transaction<'s> {
     pub now: u64,
     /// The longest string (`proto-max-bulk-len`).
     pub text_max: usize,
-    changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    changes: BTreeMap<Vec<u8>, Fresh>,
     records: BTreeMap<u16, Record>,
     touched: Vec<Vec<u8>>,
     is_flushed: bool,
-    undo: Vec<(Vec<u8>, Option<Option<Vec<u8>>>)>,
+    undo: Vec<(Vec<u8>, Option<Fresh>)>,
     undo_records: Vec<(u16, Option<Record>)>,
     undo_touched: usize,
     /// The head that was looked at last.
@@ -237,7 +243,7 @@ impl<'s> Transaction<'s> {
     }
 
     /// A string with its expiry.
-    pub(crate) fn text(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>, Fault> {
+    pub(crate) fn text(&mut self, key: &[u8]) -> Result<Option<Text>, Fault> {
         let place = self.head_place(key)?;
         let Some(mut value) = self.get(&place)? else {
             self.memo = Some((key.to_vec(), None));

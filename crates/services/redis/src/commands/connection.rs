@@ -2,7 +2,7 @@
 
 use weft_resp::Protocol;
 
-use super::{integer, is, shown};
+use super::{integer, is, shown, small_integer};
 use crate::call::Call;
 use crate::client::{Client, ReplyMode};
 use crate::fault::{Done, Fault, SYNTAX};
@@ -149,7 +149,7 @@ fn greet(call: &mut Call<'_, '_>, id: u64, protocol: Protocol) {
 }
 
 pub(crate) fn select(call: &mut Call<'_, '_>) -> Done {
-    match integer(call.words[1])? {
+    match small_integer(call.words[1])? {
         0 => call.reply.ok(),
         _ if call.server.view.is_cluster => {
             return Err("ERR SELECT is not allowed in cluster mode".into());

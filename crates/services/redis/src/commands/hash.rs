@@ -2,8 +2,8 @@
 
 use weft_resp::Reply;
 
-use super::integer;
 use super::key::collection;
+use super::{NamedValue, integer, pairs};
 use crate::fault::{Done, Fault, NAME_TOO_LONG, OVERFLOW};
 use crate::layout::{self, Body, Collection, Head};
 use crate::number;
@@ -27,7 +27,7 @@ fn look(tx: &mut Transaction<'_>, key: &[u8]) -> Result<Option<Collection>, Faul
 pub(crate) fn put(
     tx: &mut Transaction<'_>,
     key: &[u8],
-    fields: &[(&[u8], &[u8])],
+    fields: &[NamedValue<'_>],
 ) -> Result<u64, Fault> {
     if fields.iter().any(|(name, _)| name.len() > layout::KEY_MAX) {
         return Err(NAME_TOO_LONG);
@@ -52,22 +52,14 @@ pub(crate) fn put(
     Ok(new)
 }
 
-fn pairs<'a>(words: &[&'a [u8]], name: &str) -> Result<Vec<(&'a [u8], &'a [u8])>, Fault> {
-    let (pairs, rest) = words[2..].as_chunks::<2>();
-    if !rest.is_empty() {
-        return Err(format!("ERR wrong number of arguments for '{name}' command").into());
-    }
-    Ok(pairs.iter().map(|[field, value]| (*field, *value)).collect())
-}
-
 pub(crate) fn hset(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Reply<'_>) -> Done {
-    let new = put(tx, words[1], &pairs(words, "hset")?)?;
+    let new = put(tx, words[1], &pairs(words, 2, "hset")?)?;
     reply.integer(i64::try_from(new).unwrap_or(i64::MAX));
     Ok(())
 }
 
 pub(crate) fn hmset(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Reply<'_>) -> Done {
-    put(tx, words[1], &pairs(words, "hmset")?)?;
+    put(tx, words[1], &pairs(words, 2, "hmset")?)?;
     reply.ok();
     Ok(())
 }
@@ -117,12 +109,11 @@ pub(crate) fn hmget(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Reply
     Ok(())
 }
 
+/// A field with its value.
+type Field = (Vec<u8>, Vec<u8>);
+
 /// All fields in the order of their names.
-fn all(
-    tx: &mut Transaction<'_>,
-    key: &[u8],
-    at_most: usize,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Fault> {
+fn all(tx: &mut Transaction<'_>, key: &[u8], at_most: usize) -> Result<Vec<Field>, Fault> {
     let Some(it) = look(tx, key)? else { return Ok(Vec::new()) };
     let pairs = tx.elements(slot(key), layout::FIELD, it.id, usize::MAX, at_most)?;
     Ok(pairs

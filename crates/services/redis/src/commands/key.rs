@@ -3,7 +3,7 @@
 use weft_resp::Reply;
 
 use super::expiry::{self, Unit};
-use super::{help, integer, is};
+use super::{help, integer, is, small_integer};
 use crate::fault::{Done, Fault, NO_KEY, SYNTAX, WRONG_TYPE};
 use crate::layout::{self, Body, Collection, Head};
 use crate::number;
@@ -242,7 +242,7 @@ pub(crate) fn copy(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Reply<
         if is(word, "REPLACE") {
             replaces = true;
         } else if let (true, Some(database)) = (is(word, "DB"), words.get(at + 1)) {
-            if integer(database)? != 0 {
+            if small_integer(database)? != 0 {
                 return Err("ERR DB index is out of range".into());
             }
             at += 1;

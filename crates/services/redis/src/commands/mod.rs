@@ -21,9 +21,31 @@ pub(crate) mod zset;
 use crate::fault::{Done, Fault, NOT_INTEGER};
 use crate::number;
 
+/// A name with its value.
+pub(crate) type NamedValue<'w> = (&'w [u8], &'w [u8]);
+
+/// Words from `first` on as names with their values.
+pub(crate) fn pairs<'w>(
+    words: &[&'w [u8]],
+    first: usize,
+    command: &str,
+) -> Result<Vec<NamedValue<'w>>, Fault> {
+    let (pairs, rest) = words[first..].as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(format!("ERR wrong number of arguments for '{command}' command").into());
+    }
+    Ok(pairs.iter().map(|[name, value]| (*name, *value)).collect())
+}
+
 /// A word that is a whole number.
 pub(crate) fn integer(word: &[u8]) -> Result<i64, Fault> {
     number::integer(word).ok_or(NOT_INTEGER)
+}
+
+/// A word that is a whole number of 32 bits.
+pub(crate) fn small_integer(word: &[u8]) -> Result<i32, Fault> {
+    let text = "ERR value is out of range, value must between -2147483648 and 2147483647";
+    i32::try_from(integer(word)?).map_err(|_| text.into())
 }
 
 /// Whether a word is this option, in any case of letters.

@@ -3,8 +3,8 @@
 use weft_resp::Reply;
 
 use super::expiry::{self, Unit, Wish};
-use super::{integer, is};
-use crate::fault::{Done, Fault, NOT_FLOAT, NOT_INTEGER, OVERFLOW, TOO_LONG, WRONG_TYPE};
+use super::{integer, is, pairs};
+use crate::fault::{Done, NOT_FLOAT, NOT_INTEGER, OVERFLOW, TOO_LONG, WRONG_TYPE};
 use crate::layout::Body;
 use crate::number;
 use crate::transaction::Transaction;
@@ -171,16 +171,8 @@ pub(crate) fn mget(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Reply<
     Ok(())
 }
 
-fn pairs<'a, 'w>(words: &'a [&'w [u8]], name: &str) -> Result<Vec<(&'w [u8], &'w [u8])>, Fault> {
-    let (pairs, rest) = words[1..].as_chunks::<2>();
-    if !rest.is_empty() {
-        return Err(format!("ERR wrong number of arguments for '{name}' command").into());
-    }
-    Ok(pairs.iter().map(|[key, value]| (*key, *value)).collect())
-}
-
 pub(crate) fn mset(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Reply<'_>) -> Done {
-    for (key, text) in pairs(words, "mset")? {
+    for (key, text) in pairs(words, 1, "mset")? {
         tx.put_text(key, text, None)?;
     }
     reply.ok();
@@ -188,7 +180,7 @@ pub(crate) fn mset(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Reply<
 }
 
 pub(crate) fn msetnx(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Reply<'_>) -> Done {
-    let pairs = pairs(words, "msetnx")?;
+    let pairs = pairs(words, 1, "msetnx")?;
     for (key, _) in &pairs {
         if tx.head(key)?.is_some() {
             reply.integer(0);

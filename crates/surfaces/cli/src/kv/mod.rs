@@ -16,6 +16,7 @@ pub fn kv(command: &KvCommand) -> anyhow::Result<ExitCode> {
     match command {
         KvCommand::Serve(arguments) => serve::serve(arguments),
         KvCommand::Admin(AdminCommand::Status(arguments)) => admin::status(arguments),
+        KvCommand::Admin(AdminCommand::Backup(arguments)) => admin::backup(arguments),
     }
 }
 
