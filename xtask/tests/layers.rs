@@ -20,6 +20,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-options",
             "weft-event",
             "weft-shmem-api",
+            "weft-resp",
         ],
     ),
     (
@@ -60,6 +61,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-lnet",
             "weft-pgas",
             "weft-kv",
+            "weft-redis",
             "weft-transfer",
             "weft-block",
             "weft-vpci",
@@ -76,6 +78,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weftd",
             "weft-scenario",
             "weft-swarm",
+            "weft-kv-server",
             "weft-cli",
             "weft-web",
         ],
@@ -88,6 +91,9 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("weft-cli", "weftd"),
     ("weft-cli", "weft-scenario"),
     ("weft-cli", "weft-swarm"),
+    ("weft-cli", "weft-kv-server"),
+    // It needs the trait of the store alone.
+    ("weft-redis", "weft-kv"),
     // Services import it, and it needs the traits alone.
     ("weft-message", "weft-fabric"),
     ("weft-session", "weft-fabric"),

@@ -6,7 +6,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`store`] | what a front end sees |
+//! | [`store`], [`node`] | what a front end sees of a store, and of its node and cluster |
 //! | [`engine`] | the log, level 0, tables, and the work behind |
 //! | [`disk`] | files of a directory, or of a simulated disk |
 //! | [`manifest`] | which tables and segments a region consists of |
@@ -21,6 +21,7 @@ pub mod engine;
 pub mod format;
 mod level0;
 pub mod manifest;
+pub mod node;
 mod record;
 mod segment;
 mod slot;

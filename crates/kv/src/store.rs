@@ -54,6 +54,15 @@ pub enum StoreError {
 /// A pair that a scan found.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
+/// The beginning of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peek {
+    /// At most as many bytes as were asked for.
+    pub start: Vec<u8>,
+    /// Bytes of the whole value.
+    pub length: usize,
+}
+
 /// An ordered store of pairs. Calls may come from any thread.
 pub trait Store: Send + Sync {
     /// The value of a key, with all batches that [`write`](Self::write) took before.
@@ -61,6 +70,19 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::NotServed`].
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// The first `at_most` bytes of a value and its length. A store need not read the rest of a
+    /// large value for it.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn peek(&self, key: &[u8], at_most: usize) -> Result<Option<Peek>, StoreError> {
+        Ok(self.get(key)?.map(|mut value| {
+            let length = value.len();
+            value.truncate(at_most);
+            Peek { start: value, length }
+        }))
+    }
 
     /// Takes a batch: all of its changes or none, also across a crash. Reads see it at once; it is
     /// acknowledged, and may be answered to a client, when [`commit`](Self::commit) of its number
@@ -78,7 +100,14 @@ pub trait Store: Send + Sync {
     /// [`StoreError::Unknown`], [`StoreError::ReadOnly`].
     fn commit(&self, upto: Lsn) -> Result<(), StoreError>;
 
+    /// Whether [`commit`](Self::commit) comes back without waiting for a device or another node,
+    /// as a rule. A front end then commits on the thread that executes.
+    fn commit_is_quick(&self) -> bool {
+        false
+    }
+
     /// The number of the newest batch that was taken: a reader waits for it before it answers.
+    /// After a commit that failed it is the number of the newest batch that is safe.
     fn newest(&self) -> Lsn;
 
     /// At most `limit` pairs with keys in the range, in order of their bytes; from the end of the
@@ -93,4 +122,25 @@ pub trait Store: Send + Sync {
         backward: bool,
         limit: usize,
     ) -> Result<Vec<Pair>, StoreError>;
+
+    /// As [`scan`](Self::scan), with the first `at_most` bytes of each value alone. A store need
+    /// not read the rest of large values for it.
+    ///
+    /// # Errors
+    /// As [`scan`](Self::scan).
+    fn peek_scan(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        backward: bool,
+        limit: usize,
+        at_most: usize,
+    ) -> Result<Vec<(Vec<u8>, Peek)>, StoreError> {
+        let peek = |(key, mut value): Pair| {
+            let length = value.len();
+            value.truncate(at_most);
+            (key, Peek { start: value, length })
+        };
+        Ok(self.scan(from, to, backward, limit)?.into_iter().map(peek).collect())
+    }
 }

@@ -1,0 +1,131 @@
+//! What a front end sees of a node beside its pairs: the cluster, the regions, the counters.
+
+use std::sync::Arc;
+
+use crate::store::{Lsn, Store};
+
+/// When a batch is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Given to the operating system here, and in the memory of all replicas in sync.
+    #[default]
+    Replicated,
+    /// And synced on the primary.
+    Durable,
+    /// And synced on the replicas in sync.
+    DurableAll,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// 40 hexadecimal digits; a node keeps it in its directory.
+    pub id: String,
+    /// The address that clients reach.
+    pub host: String,
+    /// Its port of the Redis protocol.
+    pub port: u16,
+    /// Whether its lease is valid.
+    pub is_up: bool,
+}
+
+/// A range of slots, and who serves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The number of the region.
+    pub id: u64,
+    /// The first slot.
+    pub first: u16,
+    /// The last slot.
+    pub last: u16,
+    /// Grows with each change of who serves it.
+    pub epoch: u64,
+    /// The place of the primary in [`View::members`]; none while there is no primary.
+    pub primary: Option<usize>,
+    /// The places of the backups in sync.
+    pub in_sync: Vec<usize>,
+    /// The newest batch of the region that is known here.
+    pub lsn: Lsn,
+}
+
+/// The cluster as a node sees it. A node without a cluster is alone in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Grows with each change; a front end forgets what it kept of regions then.
+    pub version: u64,
+    /// Whether there is a cluster: a command with keys of two slots is refused then.
+    pub is_cluster: bool,
+    /// The place of this node in [`members`](Self::members).
+    pub myself: usize,
+    /// All nodes.
+    pub members: Vec<Member>,
+    /// In order of their slots, without overlap.
+    pub regions: Vec<Region>,
+}
+
+/// Counters of a node since its start, and what it found.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Bytes that the store takes on its device.
+    pub data_bytes: u64,
+    /// What is damaged, by name.
+    pub damage: Vec<String>,
+    /// Bytes sent to replicas.
+    pub sent_bytes: u64,
+    /// Bytes received from replicas.
+    pub received_bytes: u64,
+    /// Bytes received in order to get in sync.
+    pub catch_up_bytes: u64,
+}
+
+/// A store with its node. Calls may come from any thread and do not wait.
+pub trait Node: Store {
+    /// The cluster at this moment.
+    fn view(&self) -> Arc<View>;
+
+    /// When a batch is acknowledged.
+    fn durability(&self) -> Durability;
+
+    /// The lease of the cluster, in milliseconds; 0 without one.
+    fn lease_ms(&self) -> u64;
+
+    /// Counters and damage.
+    fn report(&self) -> Report;
+
+    /// Asks another node in sync to become the primary of the regions of this one.
+    ///
+    /// # Errors
+    /// Why nobody will.
+    fn failover(&self) -> Result<(), String>;
+}
+
+impl View {
+    /// A node alone with all slots.
+    #[must_use]
+    pub fn alone(id: String, host: String, port: u16) -> Self {
+        let region = Region {
+            id: 0,
+            first: 0,
+            last: 16_383,
+            epoch: 1,
+            primary: Some(0),
+            in_sync: Vec::new(),
+            lsn: Lsn::default(),
+        };
+        Self {
+            version: 1,
+            is_cluster: false,
+            myself: 0,
+            members: vec![Member { id, host, port, is_up: true }],
+            regions: vec![region],
+        }
+    }
+
+    /// The region of a slot.
+    #[must_use]
+    pub fn region(&self, slot: u16) -> Option<&Region> {
+        let after = self.regions.partition_point(|region| region.first <= slot);
+        let region = self.regions.get(after.checked_sub(1)?)?;
+        (slot <= region.last).then_some(region)
+    }
+}
