@@ -73,6 +73,24 @@ pub struct Phase {
     write_latency_us: Latency,
 }
 
+impl Phase {
+    /// The cells of a row for people.
+    #[must_use]
+    pub fn cells(&self) -> [String; 8] {
+        let latency = &self.latency_us;
+        [
+            self.workload.to_owned(),
+            self.operations.to_string(),
+            format!("{:.0}", self.ops_per_second),
+            format!("{:.2}", self.cpu_us_per_op),
+            format!("{:.2}", self.device_io_amplification),
+            format!("{:.1}", latency.p50),
+            format!("{:.1}", latency.p99),
+            format!("{:.1}", latency.p999),
+        ]
+    }
+}
+
 #[derive(Clone, Debug, Serialize)]
 struct Latency {
     p50: f64,
