@@ -24,6 +24,7 @@ mod log;
 mod options;
 mod read;
 mod recover;
+mod replicate;
 mod view;
 mod work;
 
@@ -39,11 +40,13 @@ pub use check::{check, check_directory};
 pub use options::Options;
 pub use read::Snapshot;
 pub use recover::{Report, open_on};
+pub use replicate::{Contents, Piece, contents};
 
 use crate::disk::real::RealDisk;
 use crate::disk::{Disk, read_error};
 use crate::format::Region;
 use crate::manifest::{Manifest, Position};
+use crate::replication::Shipper;
 use crate::store::{Change, Lsn, Pair, Store, StoreError};
 use crate::table::BlockCache;
 use log::Writer;
@@ -82,6 +85,8 @@ pub(crate) struct Core {
     is_stopping: AtomicBool,
     /// The buffer could not be written, because the disk is full.
     is_stuck: AtomicBool,
+    /// Gets what is written, for backups.
+    shipper: RwLock<Option<Arc<dyn Shipper>>>,
     failure: Failure,
     counters: Counters,
 }
@@ -258,11 +263,12 @@ impl Store for Engine {
     }
 
     fn commit(&self, upto: Lsn) -> Result<(), StoreError> {
-        self.core.commit(upto.0)
+        self.core.commit(upto.0)?;
+        self.core.wait_for_backups(upto.0)
     }
 
     fn commit_is_quick(&self) -> bool {
-        !self.core.options.is_durable
+        !self.core.options.is_durable && self.core.shipper.read().is_none()
     }
 
     fn newest(&self) -> Lsn {
