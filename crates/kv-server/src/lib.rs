@@ -13,6 +13,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]
 
+mod alone;
+mod client;
 mod clock;
 mod committer;
 mod connection;
@@ -27,6 +29,8 @@ use std::sync::Arc;
 use weft_kv::node::Node;
 use weft_redis::Parameters;
 
+pub use alone::Alone;
+pub use client::{AskError, ask};
 pub use connection::OUTPUT_SOFT;
 pub use listener::Listener;
 

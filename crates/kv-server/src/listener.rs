@@ -50,14 +50,16 @@ impl Listener {
         loop {
             match self.sockets[socket].accept() {
                 Ok((stream, address)) => return Next::Client(stream, address),
-                Err(error) => match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-                    Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
-                        return self.refuse(socket);
+                Err(error) => {
+                    match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+                        Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+                            return self.refuse(socket);
+                        }
+                        // The client went away again.
+                        Some(rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => {}
+                        _ => return Next::None,
                     }
-                    // The client went away again.
-                    Some(rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => {}
-                    _ => return Next::None,
-                },
+                }
             }
         }
     }
@@ -104,9 +106,7 @@ pub(crate) fn raise_descriptors(clients: usize) -> usize {
 pub(crate) fn is_near(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(it) => it.is_loopback() || it.is_private() || it.is_link_local(),
-        IpAddr::V6(it) => {
-            it.is_loopback() || it.is_unique_local() || it.is_unicast_link_local()
-        }
+        IpAddr::V6(it) => it.is_loopback() || it.is_unique_local() || it.is_unicast_link_local(),
     }
 }
 

@@ -120,9 +120,10 @@ fn collect_pairs(tx: &mut Transaction<'_>, slot: u16) -> Result<bool, Fault> {
     let end = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let first = tx.range(Bound::Included(&from), end, false, 1, 0)?;
     let Some((garbage, _)) = first.into_iter().next() else { return Ok(false) };
-    let id = garbage.get(3..).and_then(|it| it.first_chunk::<8>()).map_or(0, |it| {
-        u64::from_be_bytes(*it)
-    });
+    let id = garbage
+        .get(3..)
+        .and_then(|it| it.first_chunk::<8>())
+        .map_or(0, |it| u64::from_be_bytes(*it));
     for kind in [layout::FIELD, layout::MEMBER, layout::ORDER] {
         let pairs = tx.elements(slot, kind, id, PAIRS_OF_BATCH, 0)?;
         if !pairs.is_empty() {
@@ -143,8 +144,7 @@ fn collect_heads(tx: &mut Transaction<'_>, slot: u16) -> Result<bool, Fault> {
     let from = layout::heads(slot, record.oldest, 0);
     let to = layout::behind(&from[..layout::HEAD_PREFIX - 6]);
     let end = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-    let heads =
-        tx.range(Bound::Included(&from), end, false, KEYS_OF_BATCH, layout::HEAD_START)?;
+    let heads = tx.range(Bound::Included(&from), end, false, KEYS_OF_BATCH, layout::HEAD_START)?;
     if heads.is_empty() {
         tx.drop_generation(slot)?;
         return Ok(true);

@@ -85,9 +85,7 @@ const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "client-output-buffer-limit",
-        get: |it| {
-            format!("normal {} 0 0 slave 0 0 0 pubsub 0 0 0", it.output_max)
-        },
+        get: |it| format!("normal {} 0 0 slave 0 0 0 pubsub 0 0 0", it.output_max),
         set: |it, text| {
             let text = std::str::from_utf8(text).ok()?;
             let words: Vec<&str> = text.split_ascii_whitespace().collect();

@@ -92,7 +92,11 @@ impl Number {
         for digit in digits.chars() {
             big.times_plus(16, digit.to_digit(16).ok_or(Error::NoNumber)?);
         }
-        if digits.is_empty() { Err(Error::NoNumber) } else { Self::rounded(is_negative, &big, 0, false) }
+        if digits.is_empty() {
+            Err(Error::NoNumber)
+        } else {
+            Self::rounded(is_negative, &big, 0, false)
+        }
     }
 
     /// The quotient of two numbers, with 64 bits.
@@ -122,12 +126,7 @@ impl Number {
     }
 
     /// The nearest number with 64 bits, the even one of two. `has_more` says that bits follow.
-    fn rounded(
-        is_negative: bool,
-        big: &Big,
-        exponent: i64,
-        has_more: bool,
-    ) -> Result<Self, Error> {
+    fn rounded(is_negative: bool, big: &Big, exponent: i64, has_more: bool) -> Result<Self, Error> {
         let excess = usize::try_from(bits(big) - 64).unwrap_or(0);
         let (kept, is_half, is_above) = big.shifted_down(excess);
         let mut mantissa = kept.low();
@@ -255,7 +254,8 @@ impl Big {
         self.0.resize(self.0.len().max(other.0.len()) + 1, 0);
         let mut carry = 0;
         for (place, part) in self.0.iter_mut().enumerate() {
-            let sum = u64::from(*part) + u64::from(other.0.get(place).copied().unwrap_or(0)) + carry;
+            let sum =
+                u64::from(*part) + u64::from(other.0.get(place).copied().unwrap_or(0)) + carry;
             *part = low_half(sum);
             carry = sum >> 32;
         }

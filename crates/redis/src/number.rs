@@ -48,7 +48,8 @@ fn hexadecimal(text: &str) -> Option<f64> {
     let is_short = !digits.is_empty() && digits.len() <= 13;
     let number = is_short.then(|| u64::from_str_radix(digits, 16).ok())??;
     // Thirteen digits are 52 bits, which a double holds.
-    let (high, low) = (u32::try_from(number >> 32).ok()?, u32::try_from(number & 0xffff_ffff).ok()?);
+    let (high, low) =
+        (u32::try_from(number >> 32).ok()?, u32::try_from(number & 0xffff_ffff).ok()?);
     Some(sign * (f64::from(high) * 4_294_967_296.0 + f64::from(low)))
 }
 

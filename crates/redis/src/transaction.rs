@@ -285,8 +285,9 @@ impl<'s> Transaction<'s> {
                 let record = self.record(slot)?;
                 self.set_record(slot, Record { count: record.count + 1, ..record });
             }
-            Some(old) if collection(old.body).map(|it| it.id)
-                != collection(head.body).map(|it| it.id) =>
+            Some(old)
+                if collection(old.body).map(|it| it.id)
+                    != collection(head.body).map(|it| it.id) =>
             {
                 self.discard(slot, old.body)?;
             }

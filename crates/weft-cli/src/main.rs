@@ -18,6 +18,7 @@ mod daemon;
 mod demo;
 mod fabric;
 mod information;
+mod kv;
 mod lab;
 mod manual;
 mod measure;
@@ -81,6 +82,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
         #[cfg(feature = "simulator")]
         Command::Sim(command) => sim::sim(command),
+        Command::Kv(command) => kv::kv(command),
         Command::Demo(arguments) => demo::demo(arguments),
         Command::Config(command) => config::config(command, invocation.flags.clone()),
         Command::Install { prefix } => shmem::install(prefix),

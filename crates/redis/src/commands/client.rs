@@ -151,18 +151,22 @@ pub(crate) fn no_evict(call: &mut Call<'_, '_>) -> Done {
 }
 
 pub(crate) fn help(call: &mut Call<'_, '_>) -> Done {
-    answer_help(call.reply, "CLIENT", &[
-        "GETNAME | SETNAME <name> | ID | INFO",
-        "    About this connection.",
-        "KILL <ip:port> | KILL <option> <value> [...]",
-        "    Ends connections. Options: ADDR, LADDR, TYPE, USER, SKIPME, ID.",
-        "LIST [TYPE <type> | ID <id> ...]",
-        "    Lists connections.",
-        "NO-EVICT (ON|OFF)",
-        "    Spares this connection when clients take too much memory.",
-        "REPLY (ON|OFF|SKIP)",
-        "    Whether answers are sent.",
-        "SETINFO <LIB-NAME|LIB-VER> <value>",
-        "    Names the client library.",
-    ])
+    answer_help(
+        call.reply,
+        "CLIENT",
+        &[
+            "GETNAME | SETNAME <name> | ID | INFO",
+            "    About this connection.",
+            "KILL <ip:port> | KILL <option> <value> [...]",
+            "    Ends connections. Options: ADDR, LADDR, TYPE, USER, SKIPME, ID.",
+            "LIST [TYPE <type> | ID <id> ...]",
+            "    Lists connections.",
+            "NO-EVICT (ON|OFF)",
+            "    Spares this connection when clients take too much memory.",
+            "REPLY (ON|OFF|SKIP)",
+            "    Whether answers are sent.",
+            "SETINFO <LIB-NAME|LIB-VER> <value>",
+            "    Names the client library.",
+        ],
+    )
 }

@@ -122,7 +122,6 @@ fn lines(view: &View) -> String {
     lines
 }
 
-
 pub(crate) fn nodes(call: &mut Call<'_, '_>) -> Done {
     let lines = lines(&call.server.view);
     call.reply.verbatim(&lines);
@@ -132,8 +131,7 @@ pub(crate) fn nodes(call: &mut Call<'_, '_>) -> Done {
 pub(crate) fn info(call: &mut Call<'_, '_>) -> Done {
     let view = &call.server.view;
     let count = |region: &Region| u32::from(region.last - region.first) + 1;
-    let assigned: u32 =
-        view.regions.iter().filter(|it| it.primary.is_some()).map(count).sum();
+    let assigned: u32 = view.regions.iter().filter(|it| it.primary.is_some()).map(count).sum();
     let primaries: std::collections::BTreeSet<_> =
         view.regions.iter().filter_map(|it| it.primary).collect();
     let epoch = view.regions.iter().map(|it| it.epoch).max().unwrap_or(0);
@@ -199,14 +197,18 @@ pub(crate) fn asking(call: &mut Call<'_, '_>) -> Done {
 }
 
 pub(crate) fn help(call: &mut Call<'_, '_>) -> Done {
-    answer_help(call.reply, "CLUSTER", &[
-        "COUNTKEYSINSLOT <slot>",
-        "    How many keys a slot has.",
-        "GETKEYSINSLOT <slot> <count>",
-        "    Keys of a slot.",
-        "INFO | MYID | NODES | SHARDS | SLOTS",
-        "    The cluster as this node sees it.",
-        "KEYSLOT <key>",
-        "    The slot of a key.",
-    ])
+    answer_help(
+        call.reply,
+        "CLUSTER",
+        &[
+            "COUNTKEYSINSLOT <slot>",
+            "    How many keys a slot has.",
+            "GETKEYSINSLOT <slot> <count>",
+            "    Keys of a slot.",
+            "INFO | MYID | NODES | SHARDS | SLOTS",
+            "    The cluster as this node sees it.",
+            "KEYSLOT <key>",
+            "    The slot of a key.",
+        ],
+    )
 }

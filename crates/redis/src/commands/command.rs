@@ -188,18 +188,22 @@ pub(crate) fn list(call: &mut Call<'_, '_>) -> Done {
 }
 
 pub(crate) fn help(call: &mut Call<'_, '_>) -> Done {
-    answer_help(call.reply, "COMMAND", &[
-        "(no subcommand)",
-        "    Describes all commands.",
-        "COUNT",
-        "    How many there are.",
-        "LIST [FILTERBY (MODULE <name>|ACLCAT <category>|PATTERN <pattern>)]",
-        "    Their names.",
-        "INFO [<command-name> ...]",
-        "    Describes commands.",
-        "DOCS [<command-name> ...]",
-        "    Documents commands.",
-        "GETKEYS <full-command>",
-        "    The keys of a command.",
-    ])
+    answer_help(
+        call.reply,
+        "COMMAND",
+        &[
+            "(no subcommand)",
+            "    Describes all commands.",
+            "COUNT",
+            "    How many there are.",
+            "LIST [FILTERBY (MODULE <name>|ACLCAT <category>|PATTERN <pattern>)]",
+            "    Their names.",
+            "INFO [<command-name> ...]",
+            "    Describes commands.",
+            "DOCS [<command-name> ...]",
+            "    Documents commands.",
+            "GETKEYS <full-command>",
+            "    The keys of a command.",
+        ],
+    )
 }

@@ -91,12 +91,16 @@ pub(crate) fn resetstat(call: &mut Call<'_, '_>) -> Done {
 }
 
 pub(crate) fn help(call: &mut Call<'_, '_>) -> Done {
-    answer_help(call.reply, "CONFIG", &[
-        "GET <pattern> [<pattern> ...]",
-        "    Parameters that fit, with their values.",
-        "SET <parameter> <value> [<parameter> <value> ...]",
-        "    Sets parameters until the server ends.",
-        "RESETSTAT",
-        "    Sets the counters of INFO to zero.",
-    ])
+    answer_help(
+        call.reply,
+        "CONFIG",
+        &[
+            "GET <pattern> [<pattern> ...]",
+            "    Parameters that fit, with their values.",
+            "SET <parameter> <value> [<parameter> <value> ...]",
+            "    Sets parameters until the server ends.",
+            "RESETSTAT",
+            "    Sets the counters of INFO to zero.",
+        ],
+    )
 }

@@ -112,10 +112,12 @@ pub(crate) fn hello(call: &mut Call<'_, '_>) -> Done {
     let client = call.server.client(call.client)?;
     client.is_trusted |= is_trusted;
     if !client.is_trusted {
-        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise \
+        return Err(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise \
                     the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the \
                     client and select the RESP protocol version at the same time"
-            .into());
+                .into(),
+        );
     }
     client.protocol = protocol.unwrap_or(client.protocol);
     client.name = name.unwrap_or_else(|| std::mem::take(&mut client.name));

@@ -66,8 +66,7 @@ pub(crate) fn dump(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Reply<
         }
         Body::Hash(it) => {
             out.push(HASH);
-            let pairs =
-                tx.elements(slot(key), layout::FIELD, it.id, usize::MAX, usize::MAX)?;
+            let pairs = tx.elements(slot(key), layout::FIELD, it.id, usize::MAX, usize::MAX)?;
             write_length(&mut out, pairs.len());
             for (place, value) in pairs {
                 write_string(&mut out, &place[layout::ELEMENT_PREFIX..]);
@@ -144,8 +143,8 @@ impl Value {
         let wrong = || Fault::from("ERR DUMP payload version or checksum are wrong");
         let (content, checksum) = bytes.split_last_chunk::<8>().ok_or_else(wrong)?;
         let (body, version) = content.split_last_chunk::<2>().ok_or_else(wrong)?;
-        let is_sound = u64::from_le_bytes(*checksum) == 0
-            || crc64(content) == u64::from_le_bytes(*checksum);
+        let is_sound =
+            u64::from_le_bytes(*checksum) == 0 || crc64(content) == u64::from_le_bytes(*checksum);
         if u16::from_le_bytes(*version) > VERSION || !is_sound {
             return Err(wrong());
         }
@@ -196,9 +195,9 @@ impl<'a> Reader<'a> {
     }
 
     fn big_endian(&mut self, count: usize) -> Option<usize> {
-        self.take(count)?.iter().try_fold(0_usize, |sum, byte| {
-            sum.checked_mul(256)?.checked_add(usize::from(*byte))
-        })
+        self.take(count)?
+            .iter()
+            .try_fold(0_usize, |sum, byte| sum.checked_mul(256)?.checked_add(usize::from(*byte)))
     }
 
     fn length(&mut self) -> Option<Length> {
@@ -260,7 +259,8 @@ impl<'a> Reader<'a> {
                 let text = self.string()?;
                 let entries = listpack(&text)?;
                 let (pairs, rest) = entries.as_chunks::<2>();
-                let fields: Vec<_> = pairs.iter().cloned().map(<(Vec<u8>, Vec<u8>)>::from).collect();
+                let fields: Vec<_> =
+                    pairs.iter().cloned().map(<(Vec<u8>, Vec<u8>)>::from).collect();
                 (rest.is_empty() && !fields.is_empty()).then_some(Value::Hash(fields))
             }
             SORTED_LISTPACK => {

@@ -76,9 +76,7 @@ pub(crate) fn hsetnx(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Repl
     let head = tx.head(words[1])?;
     let is_there = match collection(head, of)? {
         None => false,
-        Some((_, it)) => {
-            tx.element(slot(words[1]), layout::FIELD, it.id, words[2])?.is_some()
-        }
+        Some((_, it)) => tx.element(slot(words[1]), layout::FIELD, it.id, words[2])?.is_some(),
     };
     if !is_there {
         put(tx, words[1], &[(words[2], words[3])])?;

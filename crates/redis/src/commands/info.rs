@@ -32,8 +32,8 @@ impl Lines {
 pub(crate) fn info(call: &mut Call<'_, '_>) -> Done {
     let asked: Vec<String> =
         call.words[1..].iter().map(|it| super::shown(it).to_ascii_lowercase()).collect();
-    let wants_all =
-        asked.is_empty() || asked.iter().any(|it| ["all", "default", "everything"].contains(&&**it));
+    let wants_all = asked.is_empty()
+        || asked.iter().any(|it| ["all", "default", "everything"].contains(&&**it));
     let mut lines = Lines(String::new());
     for (name, section) in SECTIONS {
         if !wants_all && !asked.contains(&name.to_ascii_lowercase()) {

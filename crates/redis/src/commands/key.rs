@@ -102,7 +102,9 @@ impl Conditions {
             }
         }
         if it.absent && (it.present || it.later || it.earlier) {
-            return Err("ERR NX and XX, GT or LT options at the same time are not compatible".into());
+            return Err(
+                "ERR NX and XX, GT or LT options at the same time are not compatible".into()
+            );
         }
         if it.later && it.earlier {
             return Err("ERR GT and LT options at the same time are not compatible".into());
@@ -341,22 +343,28 @@ pub(crate) fn freq(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Reply<
     match tx.look(words[2])? {
         None => reply.null(),
         Some(_) => {
-            return Err("ERR An LFU maxmemory policy is not selected, access frequency not tracked. \
+            return Err(
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. \
                  Please note that when switching between policies at runtime LRU and LFU data will \
                  take some time to adjust."
-                .into());
+                    .into(),
+            );
         }
     }
     Ok(())
 }
 
 pub(crate) fn object_help(_: &mut Transaction<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Done {
-    help(reply, "OBJECT", &[
-        "ENCODING <key>",
-        "    Return how the value of <key> is kept.",
-        "REFCOUNT <key>",
-        "    Return how many refer to the value of <key>: 1.",
-    ])
+    help(
+        reply,
+        "OBJECT",
+        &[
+            "ENCODING <key>",
+            "    Return how the value of <key> is kept.",
+            "REFCOUNT <key>",
+            "    Return how many refer to the value of <key>: 1.",
+        ],
+    )
 }
 
 /// The collection of a key, of the wanted type.

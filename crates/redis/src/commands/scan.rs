@@ -10,8 +10,8 @@ use weft_resp::Reply;
 
 use super::key::type_name;
 use super::{integer, is};
-use crate::fault::{Done, Fault, SYNTAX};
 use crate::background;
+use crate::fault::{Done, Fault, SYNTAX};
 use crate::glob;
 use crate::layout::{self, Head};
 use crate::slot::SLOTS;
@@ -51,11 +51,7 @@ fn heads(
 }
 
 /// Keys from a cursor on: about `count` of them, and the next cursor, which is 0 at the end.
-fn part(
-    tx: &mut Transaction<'_>,
-    cursor: u64,
-    count: usize,
-) -> Result<(u64, Vec<Found>), Fault> {
+fn part(tx: &mut Transaction<'_>, cursor: u64, count: usize) -> Result<(u64, Vec<Found>), Fault> {
     let mut found = Vec::new();
     let (mut from, mut hash) = (
         u16::try_from(cursor >> layout::HASH_BITS).unwrap_or(SLOTS),
@@ -118,9 +114,7 @@ pub(crate) fn keys(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Reply<
     let mut cursor = 0;
     loop {
         let (next, found) = part(tx, cursor, 1024)?;
-        let fits = |(key, head): &Found| {
-            !tx.has_ended(head.expires) && glob::fits(words[1], key)
-        };
+        let fits = |(key, head): &Found| !tx.has_ended(head.expires) && glob::fits(words[1], key);
         fitting.extend(found.into_iter().filter(fits).map(|(key, _)| key));
         if next == 0 {
             break;

@@ -103,10 +103,11 @@ pub(crate) fn memory_help(
     _: &[&[u8]],
     reply: &mut weft_resp::Reply<'_>,
 ) -> Done {
-    help(reply, "MEMORY", &[
-        "USAGE <key> [SAMPLES <count>]",
-        "    Bytes that a key and its value take in the store.",
-    ])
+    help(
+        reply,
+        "MEMORY",
+        &["USAGE <key> [SAMPLES <count>]", "    Bytes that a key and its value take in the store."],
+    )
 }
 
 pub(crate) fn lastsave(call: &mut Call<'_, '_>) -> Done {

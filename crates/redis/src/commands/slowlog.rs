@@ -41,13 +41,17 @@ pub(crate) fn reset(call: &mut Call<'_, '_>) -> Done {
 }
 
 pub(crate) fn help(call: &mut Call<'_, '_>) -> Done {
-    answer_help(call.reply, "SLOWLOG", &[
-        "GET [<count>]",
-        "    The newest slow commands (default: 10, -1 is all): number, time, microseconds,",
-        "    words, address and name of the client.",
-        "LEN",
-        "    How many are kept.",
-        "RESET",
-        "    Forgets them.",
-    ])
+    answer_help(
+        call.reply,
+        "SLOWLOG",
+        &[
+            "GET [<count>]",
+            "    The newest slow commands (default: 10, -1 is all): number, time, microseconds,",
+            "    words, address and name of the client.",
+            "LEN",
+            "    How many are kept.",
+            "RESET",
+            "    Forgets them.",
+        ],
+    )
 }

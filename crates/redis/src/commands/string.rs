@@ -236,9 +236,7 @@ pub(crate) fn incrbyfloat(
     let (text, expires) = tx.text(words[1])?.unwrap_or((b"0".to_vec(), None));
     let sum = crate::extended::add(&text, words[2]).map_err(|error| match error {
         crate::extended::Error::NoNumber => NOT_FLOAT,
-        crate::extended::Error::NotFinite => {
-            "ERR increment would produce NaN or Infinity".into()
-        }
+        crate::extended::Error::NotFinite => "ERR increment would produce NaN or Infinity".into(),
     })?;
     tx.put_text(words[1], sum.as_bytes(), expires)?;
     reply.bulk(sum.as_bytes());
@@ -300,4 +298,3 @@ pub(crate) fn setrange(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Re
     reply.size(text.len());
     Ok(())
 }
-

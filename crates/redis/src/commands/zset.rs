@@ -296,9 +296,7 @@ pub(crate) fn zcount(tx: &mut Transaction<'_>, words: &[&[u8]], reply: &mut Repl
     let (low, high) = (bound(words[2])?, bound(words[3])?);
     let count = match look(tx, words[1])? {
         None => 0,
-        Some(it) => {
-            members(tx, &span(slot(words[1]), it.id, low, high), false, usize::MAX)?.len()
-        }
+        Some(it) => members(tx, &span(slot(words[1]), it.id, low, high), false, usize::MAX)?.len(),
     };
     reply.size(count);
     Ok(())

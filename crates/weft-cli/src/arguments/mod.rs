@@ -1,6 +1,7 @@
 //! The command line: exact forms that scripts rely on, each with examples in its help.
 
 mod flags;
+pub mod kv;
 pub mod network;
 mod oshmem;
 #[cfg(feature = "simulator")]
@@ -184,6 +185,9 @@ pub enum Command {
     #[cfg(feature = "simulator")]
     #[command(subcommand, after_help = simulator::SIM_EXAMPLES)]
     Sim(simulator::SimCommand),
+    /// Serves a key-value store that clients of Redis use, and manages it
+    #[command(subcommand, after_help = kv::EXAMPLES)]
+    Kv(kv::KvCommand),
     /// Compares weft with kernel TCP, with programs that nobody changed
     #[command(after_help = "Examples:\n  weft demo\n\nIt takes less than a minute.")]
     Demo(DemoArguments),

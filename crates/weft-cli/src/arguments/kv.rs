@@ -1,0 +1,95 @@
+//! The arguments of the commands of `weft kv`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  weft kv serve --data /var/lib/weft-kv    serves a store at 127.0.0.1:6379
+  redis-cli SET a b                        any client of Redis works
+  weft kv admin status --addr 127.0.0.1:6379 --json";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  weft kv serve --data /var/lib/weft-kv
+  weft kv serve --data data --port 7000 --durability durable
+  weft kv serve --data data --bind 10.0.0.5 --password-file /etc/weft/kv-password
+
+It serves in the foreground until SIGTERM, SIGINT or SHUTDOWN, and ends with status 0 then. What is
+answered is not lost by kill -9 of the process; with `durable` not by a power cut either.";
+
+const ADMIN_EXAMPLES: &str = "\
+Examples:
+  weft kv admin status --addr 127.0.0.1:6379
+  weft kv admin status --addr 127.0.0.1:6379 --json | jq .regions";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  weft kv admin status --addr 127.0.0.1:6379
+  weft kv admin status --addr 10.0.0.5:6379 --password-file /etc/weft/kv-password --json";
+
+/// The commands of `weft kv`.
+#[derive(Debug, Subcommand)]
+pub enum KvCommand {
+    /// Serves a store to clients of Redis
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArguments),
+    /// Shows what a server does
+    #[command(subcommand, after_help = ADMIN_EXAMPLES)]
+    Admin(AdminCommand),
+}
+
+/// Arguments of `weft kv serve`.
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// The directory of the store; it is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// The TCP port that clients connect to
+    #[arg(long, value_name = "PORT", default_value_t = 6379)]
+    pub port: u16,
+    /// The address to listen at; from outside of private networks clients need a password
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
+    pub bind: String,
+    /// When a write is answered
+    #[arg(long, value_enum, value_name = "MODE", default_value_t)]
+    pub durability: DurabilityMode,
+    /// A file with the password that clients say in its first line
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+}
+
+/// When a write is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DurabilityMode {
+    /// Given to the operating system here, and in the memory of all replicas in sync
+    #[default]
+    Replicated,
+    /// And synced to the device here
+    Durable,
+    /// And synced to the devices of the replicas
+    DurableAll,
+}
+
+/// The commands of `weft kv admin`.
+#[derive(Debug, Subcommand)]
+pub enum AdminCommand {
+    /// Shows the state of a server
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(KvStatusArguments),
+}
+
+/// Arguments of `weft kv admin status`.
+#[derive(Debug, Args)]
+pub struct KvStatusArguments {
+    /// The server
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6379")]
+    pub addr: String,
+    /// A file with the password of the server in its first line
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+}
