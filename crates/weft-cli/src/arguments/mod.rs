@@ -2,6 +2,7 @@
 
 mod flags;
 pub mod kv;
+pub mod kv_bench;
 pub mod network;
 mod oshmem;
 #[cfg(feature = "simulator")]

@@ -29,7 +29,7 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<ExitCode> {
     if arguments.json {
         show_line!("{}", json!({ "phases": phases }));
     } else {
-        show_line!("{}", table(&phases));
+        show_line!("{}", table(&phases).render());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -82,11 +82,18 @@ impl Target for Embedded<'_> {
 }
 
 fn table(phases: &[Phase]) -> Table {
-    let mut table = Table::new(&[
-        "phase", "operations", "ops/s", "CPU us/op", "device I/O", "p50 us", "p99", "p99.9",
+    let mut table = Table::new([
+        "phase",
+        "operations",
+        "ops/s",
+        "CPU us/op",
+        "device I/O",
+        "p50 us",
+        "p99",
+        "p99.9",
     ]);
     for phase in phases {
-        table.row(phase.cells());
+        table.line(phase.cells());
     }
     table
 }

@@ -134,15 +134,9 @@ fn phase(
     zipf: &Zipf,
     records: &Records,
 ) -> Result<Phase, String> {
-    let operations =
-        if workload == Workload::LoadA { plan.records } else { plan.operations };
+    let operations = if workload == Workload::LoadA { plan.records } else { plan.operations };
     let left = AtomicU64::new(operations);
-    let sums = Mutex::new(Sums {
-        requests: 0,
-        misses: 0,
-        reads: histogram(),
-        writes: histogram(),
-    });
+    let sums = Mutex::new(Sums { requests: 0, misses: 0, reads: histogram(), writes: histogram() });
     let before = Usage::now()?;
     let replicated = target.replication();
     let start = Instant::now();
@@ -168,10 +162,14 @@ fn phase(
     let used = Usage::now()?.since(&before);
     let sums = sums.into_inner().expect("no thread panics with it");
     let (network, compaction) = target.replication();
-    Ok(report(workload, operations, seconds, &used, &sums, (
-        network - replicated.0,
-        compaction - replicated.1,
-    )))
+    Ok(report(
+        workload,
+        operations,
+        seconds,
+        &used,
+        &sums,
+        (network - replicated.0, compaction - replicated.1),
+    ))
 }
 
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
@@ -219,7 +217,9 @@ fn operate(
 ) -> Result<Sums, String> {
     let mut sums = Sums { requests: 0, misses: 0, reads: histogram(), writes: histogram() };
     let mut turn = 0;
-    while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    while left
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+        .is_ok()
     {
         turn += 1;
         let operation = own.next();
@@ -241,8 +241,11 @@ fn operate(
             own.done();
         }
         let took = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let histogram =
-            if matches!(operation, Operation::Read(_)) { &mut sums.reads } else { &mut sums.writes };
+        let histogram = if matches!(operation, Operation::Read(_)) {
+            &mut sums.reads
+        } else {
+            &mut sums.writes
+        };
         histogram.saturating_record(took);
     }
     Ok(sums)

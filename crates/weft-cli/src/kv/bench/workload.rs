@@ -41,11 +41,8 @@ impl Mix {
     #[must_use]
     pub fn value_bytes(self, record: u64) -> usize {
         let class = splitmix(record ^ 0x55) % 10;
-        let class = if class < self.small {
-            0
-        } else {
-            1 + usize::from(class >= self.small + self.medium)
-        };
+        let class =
+            if class < self.small { 0 } else { 1 + usize::from(class >= self.small + self.medium) };
         VALUE_BYTES[class]
     }
 }
@@ -246,8 +243,7 @@ impl Zipf {
     pub fn new(items: u64) -> Self {
         let zeta = |items: u64| (1..=items).map(|rank| (rank as f64).powf(-THETA)).sum::<f64>();
         let (zeta2, zeta) = (zeta(2), zeta(items));
-        let eta =
-            (1.0 - (2.0 / items as f64).powf(1.0 - THETA)) / (1.0 - zeta2 / zeta);
+        let eta = (1.0 - (2.0 / items as f64).powf(1.0 - THETA)) / (1.0 - zeta2 / zeta);
         Self { items, zeta, alpha: 1.0 / (1.0 - THETA), eta }
     }
 
