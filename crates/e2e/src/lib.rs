@@ -35,6 +35,7 @@ pub mod namespace;
 pub mod node;
 pub mod process;
 pub mod program;
+pub mod redis;
 pub mod statistics;
 pub mod suite;
 pub mod third;

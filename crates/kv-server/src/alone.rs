@@ -5,10 +5,11 @@ use std::io::{self, Write};
 use std::ops::Bound;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use weft_kv::engine::{Engine, Options};
-use weft_kv::node::{Durability, Node, Report, View};
+use weft_kv::node::{Backup, Durability, Node, Report, View};
 use weft_kv::store::{Change, Lsn, Pair, Peek, Store, StoreError};
 
 /// The file with the identity of the node.
@@ -16,7 +17,8 @@ const IDENTITY: &str = "node-id";
 
 /// A node without a cluster.
 pub struct Alone {
-    engine: Engine,
+    engine: Arc<Engine>,
+    backup: Arc<Mutex<Backup>>,
     view: Arc<View>,
     durability: Durability,
 }
@@ -38,7 +40,8 @@ impl Alone {
         let id = identity(directory).map_err(|error| {
             StoreError::ReadOnly(format!("{}: {error}", directory.join(IDENTITY).display()))
         })?;
-        Ok(Self { engine, view: Arc::new(View::alone(id, host, port)), durability })
+        let engine = Arc::new(engine);
+        Ok(Self { engine, backup: Arc::default(), view: Arc::new(View::alone(id, host, port)), durability })
     }
 
     /// What the recovery discarded, in words for an operator.
@@ -52,7 +55,8 @@ impl Alone {
     /// # Errors
     /// Those of a write; the store can be opened again in any case.
     pub fn close(self) -> Result<(), StoreError> {
-        self.engine.close()
+        // A copy that is being written keeps it; what was answered is safe without.
+        Arc::into_inner(self.engine).map_or(Ok(()), Engine::close)
     }
 }
 
@@ -142,11 +146,34 @@ impl Node for Alone {
         Report {
             data_bytes: self.engine.statistics().data_bytes,
             damage: self.engine.failure().into_iter().collect(),
+            backup: self.backup.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             ..Report::default()
         }
     }
 
     fn failover(&self) -> Result<(), String> {
         Err("there is no other node".to_owned())
+    }
+
+    fn backup(&self, to: &Path) -> Result<(), String> {
+        let lock = |state: &Mutex<Backup>| {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_free = *state != Backup::Running;
+            *state = Backup::Running;
+            is_free
+        };
+        if !lock(&self.backup) {
+            return Err("another copy is being written".to_owned());
+        }
+        let (engine, state, to) =
+            (Arc::clone(&self.engine), Arc::clone(&self.backup), to.to_owned());
+        thread::spawn(move || {
+            let made = fs::create_dir_all(&to).map_err(|error| error.to_string());
+            let result = made.and_then(|()| engine.backup(&to).map_err(|it| it.to_string()));
+            let ended = result.map_or_else(Backup::Failed, |()| Backup::Done);
+            drop(engine);
+            *state.lock().unwrap_or_else(PoisonError::into_inner) = ended;
+        });
+        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! What a front end sees of a node beside its pairs: the cluster, the regions, the counters.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::store::{Lsn, Store};
@@ -63,6 +64,20 @@ pub struct View {
     pub regions: Vec<Region>,
 }
 
+/// How a copy of the store goes.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Backup {
+    /// None was asked for since the start.
+    #[default]
+    None,
+    /// It is being written.
+    Running,
+    /// The last one is whole.
+    Done,
+    /// The last one is not, and why.
+    Failed(String),
+}
+
 /// Counters of a node since its start, and what it found.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Report {
@@ -76,6 +91,8 @@ pub struct Report {
     pub received_bytes: u64,
     /// Bytes received in order to get in sync.
     pub catch_up_bytes: u64,
+    /// How the last copy goes.
+    pub backup: Backup,
 }
 
 /// A store with its node. Calls may come from any thread and do not wait.
@@ -97,6 +114,15 @@ pub trait Node: Store {
     /// # Errors
     /// Why nobody will.
     fn failover(&self) -> Result<(), String>;
+
+    /// Begins to write a copy of the store into a new directory; [`Report::backup`] says how it
+    /// goes.
+    ///
+    /// # Errors
+    /// Why it does not begin.
+    fn backup(&self, to: &Path) -> Result<(), String> {
+        Err(format!("this node writes no copies, not to {} either", to.display()))
+    }
 }
 
 impl View {

@@ -32,3 +32,6 @@ mod transaction;
 pub use client::{Held, Peer};
 pub use configuration::Parameters;
 pub use server::{Clock, Gauges, REDIS_VERSION, Server, Settings, Verdict};
+
+#[cfg(test)]
+mod tests;

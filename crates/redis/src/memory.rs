@@ -41,6 +41,12 @@ impl Memory {
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
 
+    /// The number of the newest batch.
+    #[must_use]
+    pub fn newest_batch(&self) -> Lsn {
+        self.newest()
+    }
+
     /// How many pairs there are.
     #[must_use]
     pub fn pairs(&self) -> usize {

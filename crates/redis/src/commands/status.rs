@@ -1,7 +1,7 @@
 //! WEFT STATUS: the node as one JSON object, for `weft kv admin status`.
 
 use serde_json::json;
-use weft_kv::node::Durability;
+use weft_kv::node::{Backup, Durability};
 
 use super::help as answer_help;
 use super::server::shown_address;
@@ -34,7 +34,7 @@ pub(crate) fn status(call: &mut Call<'_, '_>) -> Done {
                 "epoch": it.epoch,
                 "primary": it.primary.map(name),
                 "in_sync": in_sync,
-                "lsn": it.lsn.0,
+                "lsn": if view.is_cluster { it.lsn.0 } else { server.node.newest().0 },
             })
         })
         .collect();
@@ -46,6 +46,12 @@ pub(crate) fn status(call: &mut Call<'_, '_>) -> Done {
         "lease_ms": server.node.lease_ms(),
         "data_bytes": report.data_bytes,
         "damage": report.damage,
+        "backup": match &report.backup {
+            Backup::None => "none",
+            Backup::Running => "running",
+            Backup::Done => "done",
+            Backup::Failed(why) => why,
+        },
         "regions": regions,
         "replication": {
             "sent_bytes": report.sent_bytes,
@@ -57,6 +63,23 @@ pub(crate) fn status(call: &mut Call<'_, '_>) -> Done {
     Ok(())
 }
 
+/// Begins a copy of the store into a directory of the server's host; STATUS says how it goes.
+pub(crate) fn backup(call: &mut Call<'_, '_>) -> Done {
+    let path = std::str::from_utf8(call.words[2]).unwrap_or_default();
+    let path = std::path::Path::new(path);
+    if !path.is_absolute() {
+        return Err("ERR the directory of the copy must be an absolute path".into());
+    }
+    call.server.node.backup(path).map_err(|why| format!("ERR {why}"))?;
+    call.reply.ok();
+    Ok(())
+}
+
 pub(crate) fn help(call: &mut Call<'_, '_>) -> Done {
-    answer_help(call.reply, "WEFT", &["STATUS", "    The state of the node as JSON."])
+    answer_help(call.reply, "WEFT", &[
+        "STATUS",
+        "    The state of the node as JSON.",
+        "BACKUP <directory>",
+        "    Begins a copy of the store on the host of the server.",
+    ])
 }

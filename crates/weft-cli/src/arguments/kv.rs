@@ -31,6 +31,11 @@ Examples:
   weft kv admin status --addr 127.0.0.1:6379
   weft kv admin status --addr 10.0.0.5:6379 --password-file /etc/weft/kv-password --json";
 
+const BACKUP_EXAMPLES: &str = "\
+Examples:
+  weft kv admin backup --addr 127.0.0.1:6379 --to /var/backups/kv-monday
+  weft kv serve --data /var/backups/kv-monday --port 7000";
+
 /// The commands of `weft kv`.
 #[derive(Debug, Subcommand)]
 pub enum KvCommand {
@@ -86,6 +91,23 @@ pub enum AdminCommand {
     /// Reads all of a store that is not served, and names what is damaged
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArguments),
+    /// Writes a copy of a store that is served; the copy can be served, too
+    #[command(after_help = BACKUP_EXAMPLES)]
+    Backup(KvBackupArguments),
+}
+
+/// Arguments of `weft kv admin backup`.
+#[derive(Debug, Args)]
+pub struct KvBackupArguments {
+    /// The server
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6379")]
+    pub addr: String,
+    /// The new directory of the copy, on the host of the server
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+    /// A file with the password of the server in its first line
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
 }
 
 /// Arguments of `weft kv admin status`.

@@ -1,37 +1,76 @@
-//! `weft kv admin status`: what a server says of itself.
+//! `weft kv admin`: what a server says of itself, and a copy of what it serves.
 
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
 
 use super::password;
-use crate::arguments::kv::KvStatusArguments;
+use crate::arguments::kv::{KvBackupArguments, KvStatusArguments};
 use crate::output::{show, show_line};
 use crate::table::Table;
 
+/// How often the state of a copy is asked for.
+const PAUSE: Duration = Duration::from_millis(100);
+
 pub fn status(arguments: &KvStatusArguments) -> anyhow::Result<ExitCode> {
-    let password = password(arguments.password_file.as_deref())?;
-    let at = &arguments.addr;
-    let address = at
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut found| found.next())
-        .ok_or_else(|| anyhow!("{at} is no address; it has the form HOST:PORT"))?;
-    let answer = weft_kv_server::ask(address, password.as_deref(), &[b"WEFT", b"STATUS"])
-        .with_context(|| format!("{at} does not tell its status"))?;
-    let weft_resp::Value::Bulk(text) = answer else {
-        return Err(anyhow!("{at} is no server of weft kv"));
-    };
-    let status: Value =
-        serde_json::from_slice(&text).with_context(|| format!("{at} is no server of weft kv"))?;
+    let server = Server::find(&arguments.addr, arguments.password_file.as_deref())?;
+    let status = server.status()?;
     if arguments.json {
         show_line!("{status}");
     } else {
         show!("{}", text_of(&status));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+pub fn backup(arguments: &KvBackupArguments) -> anyhow::Result<ExitCode> {
+    let server = Server::find(&arguments.addr, arguments.password_file.as_deref())?;
+    let to = std::path::absolute(&arguments.to)?;
+    let to = to.to_str().ok_or_else(|| anyhow!("the name of the directory is no text"))?;
+    server.ask(&[b"WEFT", b"BACKUP", to.as_bytes()])?;
+    loop {
+        let status = server.status()?;
+        match status["backup"].as_str() {
+            Some("running") => std::thread::sleep(PAUSE),
+            Some("done") => return Ok(ExitCode::SUCCESS),
+            why => bail!("{to} is no copy: {}", why.unwrap_or("the server did not say why")),
+        }
+    }
+}
+
+/// A server that is asked.
+struct Server {
+    name: String,
+    address: SocketAddr,
+    password: Option<Vec<u8>>,
+}
+
+impl Server {
+    fn find(name: &str, password_file: Option<&Path>) -> anyhow::Result<Self> {
+        let address = name
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut found| found.next())
+            .ok_or_else(|| anyhow!("{name} is no address; it has the form HOST:PORT"))?;
+        Ok(Self { name: name.to_owned(), address, password: password(password_file)? })
+    }
+
+    fn ask(&self, request: &[&[u8]]) -> anyhow::Result<weft_resp::Value> {
+        weft_kv_server::ask(self.address, self.password.as_deref(), request)
+            .with_context(|| format!("{} gives no answer", self.name))
+    }
+
+    fn status(&self) -> anyhow::Result<Value> {
+        let no_server = || format!("{} is no server of weft kv", self.name);
+        match self.ask(&[b"WEFT", b"STATUS"])? {
+            weft_resp::Value::Bulk(text) => serde_json::from_slice(&text).with_context(no_server),
+            _ => bail!(no_server()),
+        }
+    }
 }
 
 fn text_of(status: &Value) -> String {

@@ -20,6 +20,7 @@ pub fn kv(command: &KvCommand) -> anyhow::Result<ExitCode> {
         KvCommand::Bench(arguments) => bench::bench(arguments),
         KvCommand::Admin(AdminCommand::Check(arguments)) => check::check(arguments),
         KvCommand::Admin(AdminCommand::Status(arguments)) => admin::status(arguments),
+        KvCommand::Admin(AdminCommand::Backup(arguments)) => admin::backup(arguments),
     }
 }
 

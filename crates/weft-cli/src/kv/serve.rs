@@ -26,6 +26,8 @@ pub fn serve(arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
         DurabilityMode::Durable => Durability::Durable,
         DurabilityMode::DurableAll => Durability::DurableAll,
     };
+    std::fs::create_dir_all(&arguments.data)
+        .with_context(|| format!("the directory {} cannot be made", arguments.data.display()))?;
     let address = (shown.ip().to_string(), shown.port());
     let node = Alone::open(&arguments.data, durability, address)
         .map_err(|error| refusal(&arguments.data, &error))?;
@@ -61,5 +63,9 @@ fn addresses(bind: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
 
 /// Why a store is not served, in one line.
 fn refusal(data: &Path, error: &StoreError) -> anyhow::Error {
-    anyhow!("{} is not served: {error}", data.display())
+    match error {
+        // It begins with the directory.
+        StoreError::NotServed(text) => anyhow!("{text}"),
+        error => anyhow!("{} is not served: {error}", data.display()),
+    }
 }
