@@ -58,6 +58,12 @@ impl Level0 {
         pairs.map.get(key)?.at(lsn).map(|cell| read(&cell.slot))
     }
 
+    /// The LSN of the newest slot of a key.
+    #[must_use]
+    pub fn lsn_of(&self, key: &[u8]) -> Option<u64> {
+        self.pairs.read().map.get(key).map(|cell| cell.lsn)
+    }
+
     /// Bytes of memory, about.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -11,6 +11,7 @@
 //! | [`disk`] | files of a directory, or of a simulated disk |
 //! | [`manifest`] | which tables and segments a region consists of |
 //! | [`table`] | sorted pairs in a file |
+//! | [`replication`] | a primary that ships its log and its tables, and backups |
 //! | `record`, `segment` | the log |
 //! | `level0`, `slot` | the newest changes in memory, and where a value is |
 
@@ -23,6 +24,7 @@ mod level0;
 pub mod manifest;
 pub mod node;
 mod record;
+pub mod replication;
 mod segment;
 mod slot;
 pub mod store;

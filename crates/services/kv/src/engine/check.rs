@@ -1,5 +1,6 @@
 //! Checking a store that nobody has open: every byte that could be read back.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::recover::{Loaded, load};
@@ -10,6 +11,18 @@ use crate::segment::Segment;
 use crate::slot::Slot;
 use crate::store::StoreError;
 use crate::table::TableCursor;
+
+/// Checks the store of a directory that no process has open.
+///
+/// # Errors
+/// [`StoreError::NotServed`] if one has.
+pub fn check_directory(
+    directory: &Path,
+    options: Options,
+) -> Result<(Vec<String>, Report), StoreError> {
+    let (disk, options) = super::directory(directory, options)?;
+    Ok(check(&disk, &options))
+}
 
 /// Reads all of a store and changes nothing. Each text of the answer is one damage by name; the
 /// report says what a recovery would do.

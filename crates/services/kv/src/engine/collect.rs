@@ -134,7 +134,9 @@ impl Core {
             .map_err(|error| StoreError::ReadOnly(format!("the directory: {error}")))?;
         let number = segment.number();
         let mut manifest = self.manifest.lock();
-        manifest.commit(&Edit { dropped: vec![number], ..Edit::default() })?;
+        let edit = Edit { dropped: vec![number], ..Edit::default() };
+        manifest.commit(&edit)?;
+        self.ship_edit(&edit, Vec::new());
         let mut view = self.view.write();
         let mut segments = (*view.segments).clone();
         segments.retain(|other| other.number() != number);

@@ -11,13 +11,15 @@ use crate::disk::write_error;
 use crate::manifest::{Edit, Position, TableAt};
 use crate::slot::Slot;
 use crate::store::StoreError;
-use crate::table::{Builder, Built, Table};
+use crate::table::{Builder, Built, Table, TableMeta};
 
 /// What a merge makes: tables, and how many bytes of each segment are used more or less.
 #[derive(Default)]
 pub(super) struct Output {
     pub tables: Vec<Arc<Table>>,
     pub live: BTreeMap<u64, i64>,
+    /// The bytes of the tables, if there are backups.
+    pub bytes: Vec<(TableMeta, Vec<u8>)>,
 }
 
 impl Output {
@@ -108,13 +110,23 @@ impl Core {
                 }
             })?;
             if builder.as_ref().is_some_and(|it| it.bytes() >= self.options.table_bytes) {
-                let full = builder.take().map(Builder::finish);
-                output.tables.extend(full.map(|built| self.write_table(&built)).transpose()?);
+                if let Some(full) = builder.take() {
+                    self.add_table(full.finish(), &mut output)?;
+                }
             }
         }
-        let last = builder.map(Builder::finish);
-        output.tables.extend(last.map(|built| self.write_table(&built)).transpose()?);
+        if let Some(last) = builder {
+            self.add_table(last.finish(), &mut output)?;
+        }
         Ok(output)
+    }
+
+    fn add_table(&self, built: Built, output: &mut Output) -> Result<(), StoreError> {
+        output.tables.push(self.write_table(&built)?);
+        if self.shipper.read().is_some() {
+            output.bytes.push((built.meta, built.bytes));
+        }
+        Ok(())
     }
 
     fn new_table(&self) -> Builder {
@@ -162,7 +174,7 @@ impl Core {
     /// Makes a change lasting, then visible, and removes what nobody needs.
     pub(super) fn install(
         &self,
-        change: Change,
+        mut change: Change,
         watermark: Option<Position>,
     ) -> Result<(), StoreError> {
         if let Some(end) = watermark {
@@ -193,6 +205,7 @@ impl Core {
         edit.dropped.extend(self.unused(limit, &live));
         edit.live.retain(|(segment, _)| !edit.dropped.contains(segment));
         manifest.commit(&edit)?;
+        self.ship_edit(&edit, std::mem::take(&mut change.output.bytes));
         self.show(&change, &edit.dropped, limit);
         drop(manifest);
         self.wake();

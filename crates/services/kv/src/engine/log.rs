@@ -264,7 +264,7 @@ impl Core {
         Ok(())
     }
 
-    /// Waits until all batches up to this one are as safe as the options say.
+    /// Waits until all batches up to this one are as safe here as the options say.
     pub(crate) fn commit(&self, upto: u64) -> Result<(), StoreError> {
         while self.committed.load(Ordering::Acquire) < upto {
             let _flusher = self.flusher.lock();
@@ -283,6 +283,7 @@ impl Core {
             let mut writer = self.writer.lock();
             (std::mem::take(&mut writer.chunks), writer.next_lsn - 1)
         };
+        self.ship_log(&chunks, newest);
         for (done, chunk) in chunks.iter().enumerate() {
             if let Err(error) = chunk.segment.file().write_at(chunk.offset, &chunk.bytes) {
                 let error = write_error(chunk.segment.name(), &error);

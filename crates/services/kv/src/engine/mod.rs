@@ -24,6 +24,7 @@ mod log;
 mod options;
 mod read;
 mod recover;
+mod replicate;
 mod view;
 mod work;
 
@@ -35,15 +36,17 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
-pub use check::check;
+pub use check::{check, check_directory};
 pub use options::Options;
 pub use read::Snapshot;
 pub use recover::{Report, open_on};
+pub use replicate::{Contents, Piece, contents};
 
 use crate::disk::real::RealDisk;
 use crate::disk::{Disk, read_error};
 use crate::format::Region;
 use crate::manifest::{Manifest, Position};
+use crate::replication::Shipper;
 use crate::store::{Change, Lsn, Pair, Store, StoreError};
 use crate::table::BlockCache;
 use log::Writer;
@@ -82,6 +85,8 @@ pub(crate) struct Core {
     is_stopping: AtomicBool,
     /// The buffer could not be written, because the disk is full.
     is_stuck: AtomicBool,
+    /// Gets what is written, for backups.
+    shipper: RwLock<Option<Arc<dyn Shipper>>>,
     failure: Failure,
     counters: Counters,
 }
@@ -136,21 +141,9 @@ impl Engine {
     /// # Errors
     /// [`StoreError::NotServed`] if another process has it open, [`StoreError::Damaged`],
     /// [`StoreError::Full`].
-    pub fn open(directory: &Path, mut options: Options) -> Result<Self, StoreError> {
-        let disk = RealDisk::open(directory, options.files_max).map_err(|error| {
-            if error.kind() == std::io::ErrorKind::WouldBlock {
-                StoreError::NotServed(error.to_string())
-            } else {
-                read_error(&directory.display().to_string(), &error)
-            }
-        })?;
-        if options.boot.is_empty() {
-            options.boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-                .unwrap_or_default()
-                .trim()
-                .to_owned();
-        }
-        open_on(Arc::new(disk), options)
+    pub fn open(directory: &Path, options: Options) -> Result<Self, StoreError> {
+        let (disk, options) = self::directory(directory, options)?;
+        open_on(disk, options)
     }
 
     /// What the recovery found and discarded.
@@ -235,6 +228,25 @@ impl Engine {
     }
 }
 
+/// Locks a directory, and completes the options by the boot of the machine.
+fn directory(
+    directory: &Path,
+    mut options: Options,
+) -> Result<(Arc<dyn Disk>, Options), StoreError> {
+    let disk = RealDisk::open(directory, options.files_max).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::WouldBlock {
+            StoreError::NotServed(error.to_string())
+        } else {
+            read_error(&directory.display().to_string(), &error)
+        }
+    })?;
+    if options.boot.is_empty() {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        boot.unwrap_or_default().trim().clone_into(&mut options.boot);
+    }
+    Ok((Arc::new(disk), options))
+}
+
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stop();
@@ -251,11 +263,18 @@ impl Store for Engine {
     }
 
     fn commit(&self, upto: Lsn) -> Result<(), StoreError> {
-        self.core.commit(upto.0)
+        self.core.commit(upto.0)?;
+        self.core.wait_for_backups(upto.0)
+    }
+
+    fn commit_is_quick(&self) -> bool {
+        !self.core.options.is_durable && self.core.shipper.read().is_none()
     }
 
     fn newest(&self) -> Lsn {
-        Lsn(self.core.newest.load(Ordering::Acquire))
+        let is_failed = self.core.failure.is_set.load(Ordering::Acquire);
+        let newest = if is_failed { &self.core.committed } else { &self.core.newest };
+        Lsn(newest.load(Ordering::Acquire))
     }
 
     fn scan(

@@ -21,11 +21,27 @@ pub struct Snapshot {
 impl Core {
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let view = self.view();
+        self.check_safe(&view, key)?;
         match view.place(key, u64::MAX)? {
             None => Ok(None),
             Some(Place::Value(value)) => Ok(Some(value)),
             Some(Place::Logged(pointer)) => self.value(&view, pointer, key).map(Some),
         }
+    }
+
+    /// After a failure of the device, a key whose last write was not committed cannot be read: the
+    /// write may be gone when the store is opened again.
+    fn check_safe(&self, view: &View, key: &[u8]) -> Result<(), StoreError> {
+        if !self.failure.is_set.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let committed = self.committed.load(Ordering::Acquire);
+        let levels = view.frozen.iter().map(|frozen| &frozen.level0);
+        let mut lsns = levels.chain([&view.active]).filter_map(|level0| level0.lsn_of(key));
+        if lsns.any(|lsn| lsn > committed) {
+            return Err(StoreError::Unknown("the last write of the key failed".to_owned()));
+        }
+        Ok(())
     }
 
     /// The value that a pointer of a view leads to.
@@ -78,6 +94,7 @@ impl Snapshot {
     /// # Errors
     /// [`StoreError::Damaged`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.core.check_safe(&self.view, key)?;
         match self.view.place(key, self.lsn)? {
             None => Ok(None),
             Some(Place::Value(value)) => Ok(Some(value)),
@@ -104,6 +121,7 @@ impl Snapshot {
             if is_behind(key, if backward { from } else { to }, backward) {
                 break;
             }
+            self.core.check_safe(&self.view, key)?;
             match Slot::parse(slot) {
                 Some(Slot::Value(value)) => pairs.push((key.to_vec(), value.to_vec())),
                 Some(Slot::Logged(pointer)) => {

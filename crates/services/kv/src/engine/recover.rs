@@ -21,12 +21,15 @@ use super::{Core, Counters, Engine, Failure, Options};
 use crate::disk::{Disk, read_error, write_error};
 use crate::format::{Region, damaged};
 use crate::level0::Level0;
-use crate::manifest::{self, Found, Joint, LEVELS_MAX, Manifest, Position, State, Stored};
+use crate::manifest::{self, Found, Joint, LEVELS_MAX, Manifest, NOWHERE, Position, State, Stored};
 use crate::record::{HEADER_BYTES, Header, Record};
 use crate::segment::{Segment, name_of, number_in};
 use crate::slot::{Pointer, Slot};
 use crate::store::StoreError;
 use crate::table::{BlockCache, Table, block_cache};
+
+/// Segments that a primary may write before its numbers meet those of the next one.
+const EPOCH_SHIFT: u32 = 20;
 
 /// What a recovery did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -160,6 +163,9 @@ impl Replay<'_> {
             let joint = self.state.joints.iter().find(|joint| joint.end.segment == number);
             if let Some(joint) = joint {
                 self.check_joint(joint)?;
+                if joint.next == NOWHERE {
+                    return Ok(());
+                }
                 number = joint.next;
                 continue;
             }
@@ -236,8 +242,12 @@ impl Replay<'_> {
         let mut end = usize::try_from(offset).unwrap_or(usize::MAX);
         let mut batch: Vec<(Record<'_>, Pointer)> = Vec::new();
         let mut at = end;
-        while let Some((record, length)) =
-            bytes.get(at..).and_then(|rest| Record::parse(&header, segment.seed(), rest))
+        // What is behind a joint was discarded, also if it is still there.
+        let joint = self.state.joints.iter().find(|joint| joint.end.segment == number);
+        let limit = joint.and_then(|joint| usize::try_from(joint.end.offset).ok());
+        while limit.is_none_or(|limit| at < limit)
+            && let Some((record, length)) =
+                bytes.get(at..).and_then(|rest| Record::parse(&header, segment.seed(), rest))
         {
             if record.lsn != self.log.end.lsn + 1 {
                 break;
@@ -362,7 +372,11 @@ fn take_over(disk: Arc<dyn Disk>, options: Options, loaded: Loaded) -> Result<Co
         let synced = segment.file().sync();
         synced.map_err(|error| StoreError::ReadOnly(format!("{}: {error}", segment.name())))?;
     }
-    let number = numbers.last().copied().unwrap_or(0).max(log.end.segment) + 1;
+    let mut number = numbers.last().copied().unwrap_or(0).max(log.end.segment) + 1;
+    if stored.is_some() && options.epoch > state.epoch {
+        // Each primary has numbers of its own, so that no two write a segment of the same number.
+        number = number.max(u64::from(options.epoch) << EPOCH_SHIFT);
+    }
     state.epoch = state.epoch.max(options.epoch);
     let header = Header {
         region,
@@ -373,6 +387,7 @@ fn take_over(disk: Arc<dyn Disk>, options: Options, loaded: Loaded) -> Result<Co
         is_durable: options.is_durable,
     };
     let segment = begin_segment(&disk, header)?;
+    state.joints.retain(|joint| joint.next != NOWHERE);
     state.joints.push(Joint { end: log.end, next: number });
     state.boot.clone_from(&options.boot);
     state.closed = None;
@@ -423,6 +438,7 @@ fn take_over(disk: Arc<dyn Disk>, options: Options, loaded: Loaded) -> Result<Co
         spare: Condvar::new(),
         is_stopping: AtomicBool::new(false),
         is_stuck: AtomicBool::new(false),
+        shipper: RwLock::new(None),
         failure: Failure::default(),
         counters: Counters::default(),
     })

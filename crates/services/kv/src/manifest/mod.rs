@@ -16,7 +16,7 @@ mod state;
 
 use std::sync::Arc;
 
-pub use state::{Edit, Joint, LEVELS_MAX, Position, State, TableAt};
+pub use state::{Edit, Joint, LEVELS_MAX, NOWHERE, Position, State, TableAt};
 
 use crate::disk::{Disk, DiskFile, read_error, write_error};
 use crate::format::{Region, checksum, damaged, seed, u32_at, u64_at};

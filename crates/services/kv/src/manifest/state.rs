@@ -23,6 +23,9 @@ pub struct Position {
     pub lsn: u64,
 }
 
+/// A [`Joint::next`] that says that the log ends: what follows belongs to a join that did not end.
+pub const NOWHERE: u64 = 0;
+
 /// The log goes on in another segment than the next: behind the end that a recovery found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joint {

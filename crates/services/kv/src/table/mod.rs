@@ -267,6 +267,16 @@ impl Table {
         damaged(&self.name, &format!("block {number} has a wrong checksum"))
     }
 
+    /// The bytes of the file.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub fn bytes(&self) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = vec![0; usize::try_from(self.meta.bytes).unwrap_or(0)];
+        self.file.read_at(0, &mut bytes).map_err(|error| read_error(&self.name, &error))?;
+        Ok(bytes)
+    }
+
     /// Reads the whole file and compares its checksum.
     ///
     /// # Errors

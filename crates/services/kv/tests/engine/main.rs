@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
 mod damage;
+mod kill;
 mod model;
 mod power;
 mod threads;

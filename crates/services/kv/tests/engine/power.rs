@@ -95,6 +95,15 @@ fn an_error_of_the_device_ends_the_writes_and_not_the_reads() {
         let key = b"key".to_vec();
         let refused = engine.write(vec![Change::Delete { key }]);
         assert!(matches!(refused, Err(StoreError::ReadOnly(_))), "{refused:?}");
+        // What can still be read is what was committed, or what the next opening will have.
+        let (committed, pairs) = (engine.newest().0, model.after(engine.newest().0));
+        assert!(committed >= model.acknowledged);
+        for (key, value) in &pairs {
+            match engine.get(key) {
+                Ok(found) => assert_eq!(found.as_ref(), Some(value)),
+                Err(error) => assert!(matches!(error, StoreError::Unknown(_)), "{error}"),
+            }
+        }
         drop(engine);
         disk.kill();
         let engine = open(&disk, &small(true)).unwrap();

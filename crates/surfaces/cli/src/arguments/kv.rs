@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::kv_bench::{BENCH_EXAMPLES, BenchArguments, CHECK_EXAMPLES, CheckArguments};
+
 pub const EXAMPLES: &str = "\
 Examples:
   weft kv serve --data /var/lib/weft-kv    serves a store at 127.0.0.1:6379
@@ -40,6 +42,9 @@ pub enum KvCommand {
     /// Serves a store to clients of Redis
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArguments),
+    /// Measures the engine by the workloads of YCSB
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchArguments),
     /// Shows what a server does
     #[command(subcommand, after_help = ADMIN_EXAMPLES)]
     Admin(AdminCommand),
@@ -83,6 +88,9 @@ pub enum AdminCommand {
     /// Shows the state of a server
     #[command(after_help = STATUS_EXAMPLES)]
     Status(KvStatusArguments),
+    /// Reads all of a store that is not served, and names what is damaged
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArguments),
     /// Writes a copy of a store that is served; the copy can be served, too
     #[command(after_help = BACKUP_EXAMPLES)]
     Backup(KvBackupArguments),

@@ -3,6 +3,7 @@
 pub mod block;
 mod flags;
 pub mod kv;
+pub mod kv_bench;
 pub mod network;
 mod oshmem;
 #[cfg(feature = "simulator")]

@@ -1,6 +1,8 @@
 //! `weft kv`: a key-value store that clients of Redis use.
 
 mod admin;
+mod bench;
+mod check;
 mod serve;
 
 use std::fs;
@@ -15,6 +17,8 @@ use crate::arguments::kv::{AdminCommand, KvCommand};
 pub fn kv(command: &KvCommand) -> anyhow::Result<ExitCode> {
     match command {
         KvCommand::Serve(arguments) => serve::serve(arguments),
+        KvCommand::Bench(arguments) => bench::bench(arguments),
+        KvCommand::Admin(AdminCommand::Check(arguments)) => check::check(arguments),
         KvCommand::Admin(AdminCommand::Status(arguments)) => admin::status(arguments),
         KvCommand::Admin(AdminCommand::Backup(arguments)) => admin::backup(arguments),
     }
