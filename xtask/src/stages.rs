@@ -100,7 +100,9 @@ fn build(run: &mut Run) -> Outcome {
         return Outcome::Skipped("there is no crate preload".into());
     }
     let mut command = cargo(&["build", "--quiet"]);
-    command.args(["weft-cli", "weft-preload", "weft-shmem", "weft-fi"].map(|name| format!("-p{name}")));
+    command.args(
+        ["weft-cli", "weft-preload", "weft-shmem", "weft-fi"].map(|name| format!("-p{name}")),
+    );
     // An end-to-end case runs it. One build, so that the packages have the same features.
     command.args(["-p", "weft-examples", "--lib", "--bins", "--example", "ping"]);
     command.args(["--profile", profile(run.long)]);

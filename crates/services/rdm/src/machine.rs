@@ -3,7 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use weft_fabric::{Access, Armed, Audience, Blocking, Endpoint, EndpointAddress, Event, GrantError, Issued, LocalRange, Message, MessageHeader, Operation as FabricOperation, OperationError, PATIENCE, Peer as Handle, Region, RegisterError, RemoteKey, SendError, Target, Value, Waited};
+use weft_fabric::{
+    Access, Armed, Audience, Blocking, Endpoint, EndpointAddress, Event, GrantError, Issued,
+    LocalRange, Message, MessageHeader, Operation as FabricOperation, OperationError, PATIENCE,
+    Peer as Handle, Region, RegisterError, RemoteKey, SendError, Target, Value, Waited,
+};
 
 use crate::fetching::{Fetch, Get};
 use crate::matching::{Posted, Unexpected};
