@@ -136,15 +136,21 @@ impl<E: Endpoint> Initiator<E> {
         let length = u32::try_from(data.len()).expect("it fits a block");
         let block = if data.is_empty() { None } else { Some(self.fill(pool, data)?) };
         let request = Request { tag, data_out: length, data_in, command: *command };
-        if let Some(block) = block {
-            let passed = self.sessions.pass(self.session, block, length, &tag.to_le_bytes());
-            passed.map_err(|error| refusal(&error))?;
-        }
-        self.tag = tag.wrapping_add(1);
-        let number = match self.sessions.request(self.session, &request.encode(), &[], None) {
-            Ok(number) => number,
-            Err(error) => return Err(error),
+        let asked = self.sessions.request(self.session, &request.encode(), &[], None);
+        let number = match (asked, block) {
+            (Ok(number), _) => number,
+            (Err(error), Some(block)) => {
+                // Nobody knows of the block yet.
+                let _ = self.sessions.free(self.session, block);
+                return Err(error);
+            }
+            (Err(error), None) => return Err(error),
         };
+        self.tag = tag.wrapping_add(1);
+        if let Some(block) = block {
+            // A session that has ended tells the end of the request as well.
+            let _ = self.sessions.pass(self.session, block, length, &tag.to_le_bytes());
+        }
         self.open.insert(number, Open { tag, data: Vec::new() });
         Ok(tag)
     }

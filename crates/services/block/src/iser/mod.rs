@@ -7,8 +7,8 @@
 //!
 //! | step | read | write |
 //! |---|---|---|
-//! | 1 | request: tag, command | the initiator fills a block and passes it with the tag |
-//! | 2 | the target puts the data into a block, which comes with the tag | request: tag, command |
+//! | 1 | request: tag, command | request: tag, command |
+//! | 2 | data are put into a block, which has the tag | a filled block is passed, with the tag |
 //! | 3 | answer: status, sense | the target gets the block, runs the command, gives it back |
 //! | 4 | | answer: status, sense |
 //!

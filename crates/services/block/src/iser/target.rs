@@ -4,14 +4,14 @@
 //! whose tag they came with. All that an initiator says is checked here or by `weft-session`; a
 //! mistake of it is answered by CHECK CONDITION, or ends its session.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use weft_fabric::{Access, Endpoint, LocalRange, Region, ServiceName, Source};
 use weft_session::{BlockError, BlockId, Event as SessionEvent, PoolId, SessionId, Sessions};
 
-use super::{BLOCK_BYTES, PROTOCOL, Request, VERSIONS};
+use super::{BLOCK_BYTES, BLOCKS, PROTOCOL, Request, VERSIONS};
 use crate::iscsi::initiator::keys;
 use crate::iscsi::{Target as Named, Targets};
 use crate::scsi::{Begun, Job, Link, Outcome, Port, Reply, Sense, Status, Unit};
@@ -72,6 +72,8 @@ struct Served {
     getting: HashMap<BlockId, (u32, Request, Job, usize)>,
     /// Commands whose data are being put, by their block.
     putting: HashMap<BlockId, u32>,
+    /// Commands that were answered before their block came.
+    refused: HashSet<u32>,
     /// Commands that wait for a block or for room, in order.
     waiting: VecDeque<Waiting>,
 }
@@ -235,6 +237,7 @@ impl<E: Endpoint> Target<E> {
             passed: HashMap::new(),
             getting: HashMap::new(),
             putting: HashMap::new(),
+            refused: HashSet::new(),
             waiting: VecDeque::new(),
         };
         self.served.insert(session, served);
@@ -247,8 +250,12 @@ impl<E: Endpoint> Target<E> {
             return self.sessions.end(session, MALFORMED, "a block without a tag");
         };
         if served.passed.insert(tag, block).is_some() {
-            self.sessions.end(session, MALFORMED, "two blocks with one tag");
+            return self.sessions.end(session, MALFORMED, "two blocks with one tag");
         }
+        if served.refused.remove(&tag) {
+            return self.give_back(session, tag);
+        }
+        self.proceed(session);
     }
 
     fn request(&mut self, session: SessionId, number: u32, head: &[u8]) {
@@ -259,7 +266,7 @@ impl<E: Endpoint> Target<E> {
         match served.unit.begin(&served.link, &request.command, &*served.target) {
             Begun::Done(Reply { status, mut data }) => {
                 data.truncate(request.data_in as usize);
-                self.give_back(session, request.tag);
+                self.refuse_block(session, &request);
                 self.answer(session, number, status, &data);
             }
             Begun::Job(job) => {
@@ -267,7 +274,7 @@ impl<E: Endpoint> Target<E> {
                 let fits = job.data_out() == u64::from(request.data_out)
                     && job.data_in() <= u64::from(request.data_in);
                 if !fits {
-                    self.give_back(session, request.tag);
+                    self.refuse_block(session, &request);
                     return self.answer(session, number, Sense::INVALID_COMMAND.into(), &[]);
                 }
                 if request.data_out == 0 {
@@ -313,8 +320,8 @@ impl<E: Endpoint> Target<E> {
     ) -> Option<Waiting> {
         let served = self.served.get_mut(&session)?;
         let Some(block) = served.passed.get(&request.tag).copied() else {
-            self.answer(session, number, Sense::TOO_LITTLE_DATA.into(), &[]);
-            return None;
+            // It is behind the request.
+            return Some(Waiting::Get { number, request, job });
         };
         let Some(stage) = self.free_stages.pop() else {
             return Some(Waiting::Get { number, request, job });
@@ -397,6 +404,21 @@ impl<E: Endpoint> Target<E> {
             .collect();
         for session in waiting {
             self.proceed(session);
+        }
+    }
+
+    /// The block of a command that is answered without its data goes back, now or when it comes.
+    fn refuse_block(&mut self, session: SessionId, request: &Request) {
+        let Some(served) = self.served.get_mut(&session) else { return };
+        if request.data_out == 0 {
+            return;
+        }
+        if served.passed.contains_key(&request.tag) {
+            self.give_back(session, request.tag);
+        } else if served.refused.len() < BLOCKS as usize {
+            served.refused.insert(request.tag);
+        } else {
+            self.sessions.end(session, MALFORMED, "data that were announced do not come");
         }
     }
 
