@@ -3,7 +3,8 @@
 //! `weft run` puts unmodified programs on the fabric, `weft oshrun` runs jobs of several processes.
 //! `weft daemon`, `down` and `status` manage the node daemon, `weft fabric` shows other hosts and
 //! `weft lab` makes a cluster on one machine. `weft info` and `weft config` tell what is in force,
-//! `weft fi` leads libfabric to weft, `weft perf` measures, `weft sim` simulates networks and `weft demo` shows. Everything that
+//! `weft fi` leads libfabric to weft, `weft perf` measures, `weft sim` simulates networks and
+//! `weft demo` shows. Everything that
 //! scripts may rely on is in [`arguments`].
 //!
 //! May depend on every lower layer. Always true: standard output carries what was asked
