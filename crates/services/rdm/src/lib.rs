@@ -6,21 +6,21 @@
 //! or file: memory of the program and copies by the kernel arrive as [`Surface`].
 //!
 //! Source: 003 sections 2.3.4.1 (eager, rendezvous, the unexpected queue) and 3.3.2 (the matching
-//! layer of Extoll's MPI); fi_tagged(3), fi_msg(3), fi_rma(3), fi_atomic(3) for what callers expect.
+//! layer of Extoll's MPI); fi_tagged(3), fi_msg(3), fi_rma(3) and fi_atomic(3).
 //!
 //! # How bytes go
 //! | bytes | way | when the sender's memory is free |
 //! |---|---|---|
 //! | up to [`Options::inline_bytes_max`] | in mailbox messages | at once |
-//! | up to [`Options::chunk_bytes_max`], peer on this node | in a chunk of memory that the peer maps | at once |
-//! | more | the receiver fetches: by the kernel's copy, else chunk by chunk | when the answer came |
+//! | up to [`Options::chunk_bytes_max`], same node | in a chunk that the peer maps | at once |
+//! | more | the receiver fetches: by the kernel's copy, else by chunks | when the answer came |
 //!
 //! # Promises
 //! - *Order*: messages of one peer match receives in the order of sending, whatever their lengths.
 //!   Writes, reads and atomics of up to [`Options::inline_bytes_max`] bytes take effect in order.
 //! - *Bounds*: a program has at most [`Options::operations_max`] operations under way; a peer that
-//!   causes more than [`Options::replies_max`] packets that it does not take is ended. Messages that
-//!   nobody waits for are limited by memory alone, as MPI demands.
+//!   causes more than [`Options::replies_max`] packets that it does not take is ended. Messages
+//!   that nobody waits for are limited by memory alone, as MPI demands.
 //! - *Ends*: each operation ends by one [`Outcome`], also if its peer dies.
 //! - *Protection*: nothing that a peer sends is believed. Memory is reached by registrations that
 //!   are looked up here, with their rights and bounds.

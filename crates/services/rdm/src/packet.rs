@@ -1,7 +1,7 @@
 //! The packets: one mailbox message each, of words of 64 bits, little-endian.
 //!
-//! The tag of the mailbox message is the [`Code`]. The first word of a parcel has its flags, the way
-//! of its body, a chunk and a length; then come the fields of its kind, then the body or where it is.
+//! The tag of the mailbox message is the [`Code`]. The first word of a parcel has flags, the way of
+//! its body, a chunk and a length. Then come the fields of its kind, then the body or its place.
 //!
 //! ```text
 //!  0        8        16               32                              64

@@ -16,7 +16,9 @@ fn word() -> impl Strategy<Value = u64> {
         4 => 0..8_u64,
         2 => (1..4_u64, 0..4_u64).prop_map(|(generation, place)| generation << 32 | place),
         2 => (0..4_u64, 0..4_u64, 0..20_u64, 0..6000_u64)
-            .prop_map(|(flags, body, chunk, length)| flags | body << 8 | chunk << 16 | length << 32),
+            .prop_map(|(flags, body, chunk, length)| {
+                flags | body << 8 | chunk << 16 | length << 32
+            }),
         1 => any::<u64>(),
         1 => Just(5_u64),
     ]

@@ -12,7 +12,7 @@ use crate::abi::Info;
 type Duplicate = unsafe extern "C" fn(*const Info) -> *mut Info;
 
 /// Finds `fi_dupinfo` of the library that loaded this provider: the loaded object that has
-/// `fi_getinfo` itself. The first call is made while the provider is being loaded, before weft loads
+/// `fi_getinfo` itself. The first call is made while the provider is loaded, before weft loads
 /// another.
 pub fn duplicate() -> Option<Duplicate> {
     static FOUND: OnceLock<Option<Duplicate>> = OnceLock::new();

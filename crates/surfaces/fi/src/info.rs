@@ -18,7 +18,7 @@ const PROTOCOL: u32 = 0x7765_6674;
 const PROTOCOL_VERSION: u32 = 1;
 /// The longest message.
 const MESSAGE_BYTES_MAX: usize = 1 << 46;
-/// Operations that an endpoint says it has room for. More are refused by EAGAIN, and receives never.
+/// Operations that an endpoint says it has room for. More are refused by EAGAIN, receives never.
 const QUEUE: usize = 4096;
 /// The tag format that allows all bits.
 const TAG_FORMAT: u64 = 0xaaaa_aaaa_aaaa_aaaa;

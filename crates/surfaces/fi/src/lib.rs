@@ -1,7 +1,7 @@
 //! Layer 4: a provider of libfabric over weft.
 //!
 //! libfabric loads it from the directory that `FI_PROVIDER_PATH` names, and MPI libraries and all
-//! else that speaks libfabric run over weft, unchanged. Endpoints are reliable datagrams (FI_EP_RDM);
+//! else that speaks libfabric run over weft. Endpoints are reliable datagrams (FI_EP_RDM);
 //! the protocol is `weft-rdm`, the way to peers `weft-open`. It may depend on both, on the fabric,
 //! `weft-libfabric`, `weft-sync` and the operating system.
 //!

@@ -1,4 +1,4 @@
-//! The state of a domain, which one lock guards: endpoints, queues, counters, vectors, registrations.
+//! The state of a domain, which one lock guards: endpoints, queues, counters, vectors and memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;

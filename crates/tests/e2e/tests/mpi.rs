@@ -89,7 +89,7 @@ fn a_ping_pong_goes_by_messages_and_by_tags() -> Outcome {
         let port = weft_e2e::process::free_port().to_string();
         let end = |port_flag: &str| {
             let mut command = with_provider(&node, &fi_pingpong);
-            command.args(["-p", "weft", "-e", "rdm", "-c", "-I", "200", "-m", mode]);
+            command.args(["-p", "weft", "-e", "rdm", "-c", "-I", "100", "-m", mode]);
             command.args([port_flag, &port]);
             command
         };
