@@ -1,4 +1,5 @@
-//! Facts about slots that are known without asking the store. It is forgotten when the cluster changes.
+//! Facts about slots that are known without asking the store. They are forgotten when the cluster
+//! changes.
 
 use weft_kv::node::View;
 use weft_kv::store::{Store, StoreError};
