@@ -45,7 +45,7 @@ impl<'a> Reply<'a> {
         self.out.truncate(length);
     }
 
-    /// What was written behind this length.
+    /// The bytes that were written behind this length.
     #[must_use]
     pub fn since(&self, length: usize) -> &[u8] {
         self.out.get(length..).unwrap_or_default()

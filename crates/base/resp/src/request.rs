@@ -91,7 +91,7 @@ enum State {
 /// Finds requests in the bytes of a client.
 #[derive(Debug)]
 pub struct Parser {
-    /// What the driver read. Before `done` are requests that are over.
+    /// The bytes that the driver read. Before `done` are requests that are over.
     buffer: Vec<u8>,
     done: usize,
     /// Where to look next.

@@ -31,7 +31,7 @@ pub enum Value {
     Map(Vec<(Value, Value)>),
     /// Replies in no order.
     Set(Vec<Value>),
-    /// What the server says unasked.
+    /// A message of the server that nobody asked for.
     Push(Vec<Value>),
     /// A number.
     Double(f64),

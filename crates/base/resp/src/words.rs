@@ -42,7 +42,7 @@ fn word(line: &[u8], mut at: usize) -> Option<(Vec<u8>, usize)> {
     }
 }
 
-/// What is quoted from `at` on; returns the place behind the closing quote.
+/// Reads a quoted part from `at` on; returns the place behind the closing quote.
 fn quoted(line: &[u8], mut at: usize, quote: u8, word: &mut Vec<u8>) -> Option<usize> {
     loop {
         let byte = *line.get(at)?;

@@ -1,4 +1,4 @@
-//! What a front end sees of a node beside its pairs: the cluster, the regions, the counters.
+//! The view of a front end on a node, beside its pairs: the cluster, the regions, the counters.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub enum Backup {
 pub struct Report {
     /// Bytes that the store takes on its device.
     pub data_bytes: u64,
-    /// What is damaged, by name.
+    /// All that is damaged, by name.
     pub damage: Vec<String>,
     /// Bytes sent to replicas.
     pub sent_bytes: u64,

@@ -1,4 +1,4 @@
-//! What is done between commands: keys that have ended go, and so do the pairs of removed keys.
+//! Work between commands: keys that have ended go, and so do the pairs of removed keys.
 
 use std::ops::Bound;
 

@@ -1,4 +1,4 @@
-//! What a command gets to run.
+//! Everything that a command gets to run.
 
 use weft_resp::Reply;
 

@@ -1,4 +1,4 @@
-//! What the server knows of a connection.
+//! A connection, as the server knows it.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub struct Peer {
     pub descriptor: i32,
 }
 
-/// What the driver holds for a connection.
+/// Bytes that the driver holds for a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Bytes that were read and not carried out.

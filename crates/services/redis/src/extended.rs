@@ -21,7 +21,7 @@ pub(crate) enum Error {
 
 /// The sum of two numbers in text.
 pub(crate) fn add(one: &[u8], other: &[u8]) -> Result<String, Error> {
-    // What is no number counts before what is infinite.
+    // A text that is no number counts before one that is infinite.
     match (Number::read(one), Number::read(other)) {
         (Err(Error::NoNumber), _) | (_, Err(Error::NoNumber)) => Err(Error::NoNumber),
         (one, other) => Ok(one?.plus(&other?)?.show()),
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_redis() {
-        // What redis-server 7.0.15 answered.
+        // The answers of redis-server 7.0.15.
         for (one, other, sum) in [
             ("10.5", "0.1", "10.6"),
             ("5.0e3", "2.0e2", "5200"),

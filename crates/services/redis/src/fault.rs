@@ -51,8 +51,8 @@ const fn text(text: &'static str) -> Fault {
     Fault::Text(Cow::Borrowed(text))
 }
 
-/// What the store's answer is to a client. The codes MISCONF and CLUSTERDOWN promise that the
-/// command was not carried out.
+/// The answer of the store as a client is told it. The codes MISCONF and CLUSTERDOWN promise that
+/// the command was not carried out.
 pub(crate) fn of_store(error: &StoreError) -> String {
     match error {
         StoreError::Full(_) | StoreError::ReadOnly(_) => format!("MISCONF {error}"),

@@ -127,7 +127,7 @@ pub(crate) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// What a key is.
+/// The type of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     /// A string of so many bytes.
@@ -152,7 +152,7 @@ pub(crate) struct Collection {
 pub(crate) struct Head {
     /// When the key ends, in milliseconds since 1970.
     pub expires: Option<u64>,
-    /// What it is.
+    /// The type.
     pub body: Body,
 }
 
@@ -214,7 +214,7 @@ impl Head {
     }
 }
 
-/// What is kept of a slot.
+/// The record of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Record {
     /// Keys of the slot.

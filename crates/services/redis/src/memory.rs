@@ -14,7 +14,7 @@ pub struct Memory {
     pairs: RwLock<BTreeMap<Vec<u8>, Vec<u8>>>,
     newest: AtomicU64,
     view: Mutex<Arc<View>>,
-    /// What the next writes answer.
+    /// The answer to the next writes.
     refusal: Mutex<Option<StoreError>>,
 }
 

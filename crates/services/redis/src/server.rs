@@ -34,7 +34,7 @@ pub trait Clock: Send {
     fn monotonic(&self) -> Duration;
 }
 
-/// What does not change while the server runs.
+/// Facts that do not change while the server runs.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The password that clients say; none needed if absent.
@@ -55,7 +55,7 @@ pub struct Settings {
     pub system: String,
 }
 
-/// What the driver measures.
+/// Numbers that the driver measures.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gauges {
     /// Memory of the process.
@@ -113,7 +113,7 @@ pub struct Server {
     pub(crate) settings: Settings,
     /// The parameters in force.
     pub parameters: Parameters,
-    /// What the driver measured last.
+    /// The numbers that the driver measured last.
     pub gauges: Gauges,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) began: Duration,
@@ -192,7 +192,7 @@ impl Server {
         }
     }
 
-    /// What the driver holds for a client.
+    /// Takes note of the bytes that the driver holds for a client.
     pub fn note(&mut self, client: u64, held: Held) {
         if let Some(it) = self.clients.get_mut(&client) {
             it.held = held;
@@ -631,7 +631,7 @@ impl Server {
     }
 }
 
-/// What a client is told of a fault.
+/// The text that a client is told of a fault.
 fn text_of(fault: &Fault) -> String {
     match fault {
         Fault::Text(text) => text.clone().into_owned(),

@@ -1,4 +1,5 @@
-//! What is known of slots without asking the store. It is forgotten when the cluster changes.
+//! Facts about slots that are known without asking the store. They are forgotten when the cluster
+//! changes.
 
 use weft_kv::node::View;
 use weft_kv::store::{Store, StoreError};
@@ -25,7 +26,7 @@ struct Known {
 
 const NOTHING: Known = Known { record: None, ends: Ends::Unknown, has_garbage: true };
 
-/// What is known of each slot: less than 1 MiB together.
+/// The facts about each slot: less than 1 MiB together.
 #[derive(Debug)]
 pub(crate) struct Slots {
     known: Vec<Known>,

@@ -199,7 +199,7 @@ fn watched_keys_that_change_or_end_make_exec_do_nothing() {
     world.pass(50);
     world.text("MULTI");
     assert_eq!(world.ask("EXEC"), Value::Null);
-    // What did not change does not count, and neither do watches of before.
+    // A key that did not change does not count, and neither do watches of before.
     world.text("SET a 1");
     world.text("WATCH a");
     world.of(other, "GET a");

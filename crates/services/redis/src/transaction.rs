@@ -26,7 +26,7 @@ const SCAN_STEP: usize = 128;
 /// A pair whose value may be in part.
 pub(crate) type Peeked = (Vec<u8>, Peek);
 
-/// What became of a batch.
+/// The outcome of a batch.
 pub(crate) struct Ended {
     /// Keys that changed.
     pub touched: Vec<Vec<u8>>,
@@ -45,7 +45,7 @@ impl Ids {
     }
 }
 
-/// What a key is to have: a value or none.
+/// The value that a key is to have, or none.
 type Fresh = Option<Vec<u8>>;
 
 /// A string, and when it ends.

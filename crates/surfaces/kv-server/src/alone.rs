@@ -28,7 +28,7 @@ impl Alone {
     /// this address.
     ///
     /// # Errors
-    /// What an operator has to mend.
+    /// Those that an operator has to mend.
     pub fn open(
         directory: &Path,
         durability: Durability,
@@ -49,7 +49,7 @@ impl Alone {
         })
     }
 
-    /// What the recovery discarded, in words for an operator.
+    /// Everything that the recovery discarded, in words for an operator.
     #[must_use]
     pub fn discarded(&self) -> &[String] {
         &self.engine.report().discarded

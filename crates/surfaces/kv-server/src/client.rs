@@ -15,7 +15,7 @@ pub enum AskError {
     /// The connection.
     #[error("{0}")]
     Connection(#[from] io::Error),
-    /// What came is not of the Redis protocol.
+    /// The answer is not of the Redis protocol.
     #[error(transparent)]
     Malformed(#[from] weft_resp::Malformed),
     /// The server said no.

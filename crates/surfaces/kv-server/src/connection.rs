@@ -181,7 +181,7 @@ impl Connection {
         self.out.len() - self.sent
     }
 
-    /// What was answered since the last call may be sent when this batch is safe.
+    /// The answers since the last call may be sent when this batch is safe.
     pub(crate) fn hold(&mut self, lsn: Lsn) {
         let last = self.held.back().map_or(self.ready, |(_, end)| *end);
         if self.out.len() > last {
@@ -254,7 +254,7 @@ impl Connection {
         }
     }
 
-    /// What the connection holds.
+    /// Bytes that the connection holds.
     pub(crate) fn held_bytes(&self) -> Held {
         Held {
             input: self.parser.pending(),

@@ -1,4 +1,4 @@
-//! What the process takes, as the kernel says.
+//! Memory and processor time of the process, as the kernel says.
 
 use std::time::Duration;
 

@@ -262,7 +262,7 @@ fn apply(state: &mut State, step: &Step) {
     }
 }
 
-/// What the server has.
+/// All that the server has.
 fn read_back(client: &mut Client) -> State {
     let mut state = State::new();
     let string = |value: &Value| match value {
@@ -393,7 +393,7 @@ fn hostile(idle: usize) -> Outcome {
     );
     let (memory, descriptors) = (resident(server.pid()), descriptors_of(server.pid()));
     let longest = longest_wait(port, || {
-        // What is no request.
+        // Bytes that are no request.
         for bytes in [&b"*1\r\n$99999999999\r\n"[..], b"*99999999\r\n", b"*1\r\nx\r\n", b"\"\r\n"] {
             let mut client = connect(port);
             client.send(bytes).expect("sent");

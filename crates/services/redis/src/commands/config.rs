@@ -69,7 +69,7 @@ pub(crate) fn set(call: &mut Call<'_, '_>) -> Done {
             Some(Some(())) => {}
             Some(None) => return Err(failed("argument is no number, or out of range").into()),
             None => match fixed.get(shown.to_ascii_lowercase().as_str()) {
-                // What it is already can be said again.
+                // The value in force can be set again.
                 Some(now) if now.as_bytes() == *value => {}
                 Some(_) => return Err(failed("can't set immutable config").into()),
                 None => {

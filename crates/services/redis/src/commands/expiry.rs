@@ -49,7 +49,7 @@ pub(crate) fn positive(word: &[u8], unit: Unit, now: u64, command: &str) -> Resu
     u64::try_from(any(word, unit, now, command)?).map_err(|_| invalid(command))
 }
 
-/// What GETEX and SET say of the expiry.
+/// The wish of GETEX and SET about the expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish<'a> {
     /// Nothing.

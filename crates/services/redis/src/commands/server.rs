@@ -111,7 +111,7 @@ pub(crate) fn memory_help(
 }
 
 pub(crate) fn lastsave(call: &mut Call<'_, '_>) -> Done {
-    // What is answered is safe: the last time is now.
+    // All that was answered is safe: the last time is now.
     let now = call.server.clock.wall().as_secs();
     call.reply.integer(i64::try_from(now).unwrap_or(i64::MAX));
     Ok(())

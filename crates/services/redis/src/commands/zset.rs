@@ -52,7 +52,7 @@ pub(crate) struct Rules {
     adds: bool,
 }
 
-/// What ZADD did to a member.
+/// The effect of ZADD on a member.
 enum Did {
     Nothing,
     Added(f64),

@@ -5,7 +5,7 @@ mod server;
 
 use crate::call::{DataRun, ServerRun};
 
-/// What carries a command out.
+/// The function that carries a command out.
 #[derive(Clone, Copy)]
 pub(crate) enum Run {
     /// It has subcommands; the second word says which.
@@ -36,9 +36,9 @@ pub(crate) struct Entry {
     pub since: &'static str,
     /// How its work grows.
     pub complexity: &'static str,
-    /// What it does.
+    /// A sentence about it.
     pub summary: &'static str,
-    /// What carries it out.
+    /// The function that carries it out.
     pub run: Run,
 }
 
