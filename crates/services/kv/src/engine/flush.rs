@@ -1,6 +1,7 @@
 //! Level 0 goes to level 1, and how tables are written and installed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -193,6 +194,7 @@ impl Core {
             change.removed.iter().map(|table| (table.meta().epoch, table.meta().id)).collect();
         let state = manifest.state();
         let limit = watermark.unwrap_or(state.watermark).segment;
+        let ended = state.watermark.segment..limit;
         let mut live = state.segments.clone();
         for (&segment, &bytes) in &change.output.live {
             // A segment that was collected may still be pointed to by old tables, in vain.
@@ -206,7 +208,7 @@ impl Core {
         edit.live.retain(|(segment, _)| !edit.dropped.contains(segment));
         manifest.commit(&edit)?;
         self.ship_edit(&edit, std::mem::take(&mut change.output.bytes));
-        self.show(&change, &edit.dropped, limit);
+        self.show(&change, &edit.dropped, &ended);
         drop(manifest);
         self.wake();
         Ok(())
@@ -221,8 +223,9 @@ impl Core {
             .collect()
     }
 
-    /// Shows readers what the manifest says. The caller has the manifest.
-    fn show(&self, change: &Change, dropped: &[u64], limit: u64) {
+    /// Shows readers what the manifest says, and cuts the segments that the watermark has passed.
+    /// The caller has the manifest.
+    fn show(&self, change: &Change, dropped: &[u64], ended: &Range<u64>) {
         let mut view = self.view.write();
         let mut levels = (*view.levels).clone();
         for level in &mut levels {
@@ -253,7 +256,7 @@ impl Core {
         for segment in &*old.segments {
             if dropped.contains(&segment.number()) {
                 segment.doom();
-            } else if segment.number() < limit
+            } else if ended.contains(&segment.number())
                 && segment.file().size().is_ok_and(|size| size > segment.written())
             {
                 // It gives back what it reserved and did not need.

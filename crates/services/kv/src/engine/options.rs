@@ -9,7 +9,7 @@ pub struct Options {
     pub region: Region,
     /// The primary; a store never goes back to a lower one.
     pub epoch: Epoch,
-    /// Bytes of level 0 after which it goes to level 1. Memory: [`Self::frozen_max`] + 1 of these.
+    /// Bytes of level 0 after which it goes to level 1. Memory: [`Self::frozen_max`] + 2 of these.
     pub level0_bytes: usize,
     /// Levels 0 that may wait for their way to level 1, before writers wait, too.
     pub frozen_max: usize,
