@@ -19,6 +19,7 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("weft-cli", "weft-block-server"),
     ("weft-cli", "weft-scenario"),
     ("weft-cli", "weft-swarm"),
+    ("weft-cli", "weft-kv-server"),
     ("weft-cli", "weft-copy"),
     // Services import it, and it needs the traits alone.
     ("weft-message", "weft-fabric"),
@@ -34,6 +35,8 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("weft-open", "weft-layers"),
     ("weft-open", "weft-transport-shm"),
     ("weft-open", "weft-transport-ofi"),
+    // It needs the trait of the store alone.
+    ("weft-redis", "weft-kv"),
     // Its packets take routes.
     ("weft-network", "weft-routing"),
     // It registers memory with the library.

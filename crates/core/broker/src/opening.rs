@@ -263,8 +263,8 @@ impl State {
     }
 }
 
-/// What is offered on this node and on those that are joined, and by what rules, to an endpoint that
-/// has a port to other nodes or not.
+/// What is offered on this node and on those that are joined, and by what rules, to an endpoint
+/// that has a port to other nodes or not.
 struct Asking<'a> {
     state: &'a State,
     has_port: bool,

@@ -123,8 +123,8 @@ impl WorldState {
     }
 }
 
-/// What is offered, and by what rules, as an endpoint of this node sees it. Invitations that are too
-/// late are gone before they are asked for.
+/// What is offered, and by what rules, as an endpoint of this node sees it. Invitations that are
+/// too late are gone before they are asked for.
 struct From<'a> {
     world: &'a WorldState,
     node: NodeId,
