@@ -1,7 +1,8 @@
 //! Tag matching, without I/O: receives that wait for messages, and messages that wait for receives.
 //!
 //! A message has an [`Envelope`], a receive a [`Selector`]. They match when the sources are equal
-//! or the receive is for any, and when the tags are equal but for the bits that the receive ignores.
+//! or the receive is for any, and when the tags are equal but for the bits that
+//! the receive ignores.
 //!
 //! | queue | holds | is asked with | answers with |
 //! |---|---|---|---|
