@@ -52,7 +52,7 @@ fn poll(endpoint: &mut SimEndpoint) -> Vec<String> {
             Event::Completion(Completion { context, result }) => {
                 format!(
                     "completion {context} {}",
-                    result.map_or_else(|e| e.to_string(), |value| shown(value))
+                    result.map_or_else(|e| e.to_string(), shown)
                 )
             }
             Event::PeerDown { .. } => "down".into(),

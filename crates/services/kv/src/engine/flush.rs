@@ -110,10 +110,10 @@ impl Core {
                     output.count(slot, -1);
                 }
             })?;
-            if builder.as_ref().is_some_and(|it| it.bytes() >= self.options.table_bytes) {
-                if let Some(full) = builder.take() {
-                    self.add_table(full.finish(), &mut output)?;
-                }
+            if builder.as_ref().is_some_and(|it| it.bytes() >= self.options.table_bytes)
+                && let Some(full) = builder.take()
+            {
+                self.add_table(full.finish(), &mut output)?;
             }
         }
         if let Some(last) = builder {
