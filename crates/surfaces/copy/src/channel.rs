@@ -25,6 +25,8 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 const AHEAD_BYTES: usize = 32 << 10;
 /// Most bytes of messages that leave in one call.
 const GATHERED_BYTES: usize = 256 << 10;
+/// How long what comes is taken and dropped, after this end has ended.
+const DRAIN: Duration = Duration::from_secs(5);
 /// How long the end of a further connection waits for that of the first.
 const AFTER_THE_FIRST: Duration = Duration::from_secs(1);
 /// How long a reader waits for a buffer. One is free whenever the other end keeps to its credits.
@@ -253,9 +255,18 @@ fn receive(
             }
         };
         if !listener.hear(incoming) {
+            drain(reader);
             return Ok(());
         }
     }
+}
+
+/// Takes what the other end still sends for a while. A connection that is closed with bytes
+/// unread is reset, and what was said last, such as why it ends, would be lost.
+fn drain(reader: &mut ReadHalf) {
+    let until = Instant::now() + DRAIN;
+    let mut space = vec![0; AHEAD_BYTES];
+    while Instant::now() < until && reader.read(&mut space).is_ok_and(|count| count > 0) {}
 }
 
 impl Outlet for Connections {

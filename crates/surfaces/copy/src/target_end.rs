@@ -94,7 +94,7 @@ impl TargetEnd {
     }
 
     fn run_inside(&self) -> Result<Written, CopyError> {
-        let (identity, tops) = self.await_begin()?;
+        let (identity, tops, early) = self.await_begin()?;
         let resumes = self.terms.resumes && !self.terms.is_dry;
         let landing = self.destination.resolve(tops, identity, resumes)?;
         let Landing { root, renames, is_bare, transfer } = landing;
@@ -115,7 +115,7 @@ impl TargetEnd {
         let writers = self.start_writers(&writing)?;
         let machine = self.machine(journal);
         let running = Running { end: self, machine, making, writers, renames, original: None };
-        running.run(&writing)
+        running.run(&writing, early)
     }
 
     fn machine(&self, journal: Journal) -> Target {
@@ -129,17 +129,19 @@ impl TargetEnd {
         Target::new(options, Limits::default(), window, journal.files)
     }
 
-    fn await_begin(&self) -> Result<(u128, u32), CopyError> {
+    /// Waits until the source begins. What came behind that is returned, too.
+    fn await_begin(&self) -> Result<(u128, u32, Vec<Input>), CopyError> {
         let mut inputs = Vec::new();
         loop {
             self.inbox.take(&mut inputs, 0, LOOK);
             if self.gauge.stops() {
                 return Err(CopyError::Stopped);
             }
-            for input in inputs.drain(..) {
+            let mut came = inputs.drain(..);
+            while let Some(input) = came.next() {
                 match input {
                     Input::Incoming(Incoming::Message(Message::Begin { identity, tops })) => {
-                        return Ok((identity, tops));
+                        return Ok((identity, tops, came.collect()));
                     }
                     Input::Incoming(Incoming::Message(Message::Refused { text })) => {
                         return Err(CopyError::Refused(text));
@@ -186,16 +188,19 @@ impl TargetEnd {
 }
 
 impl Running<'_> {
-    fn run(mut self, writing: &Writing) -> Result<Written, CopyError> {
+    fn run(mut self, writing: &Writing, early: Vec<Input>) -> Result<Written, CopyError> {
         self.machine.begin();
-        let result = self.turn_until_over();
+        let result = self.turn_until_over(early);
         if result.is_ok() {
             writing.journal.remove();
         }
         result
     }
 
-    fn turn_until_over(&mut self) -> Result<Written, CopyError> {
+    fn turn_until_over(&mut self, early: Vec<Input>) -> Result<Written, CopyError> {
+        for input in early {
+            self.take_in(input)?;
+        }
         let mut inputs = Vec::new();
         loop {
             if let Some(summary) = self.put_out() {

@@ -3,7 +3,7 @@
 //! Always true: a name leads to the file that was there before, or to one that is whole and has
 //! the bytes that the source hashed. Nothing is done by a path: see [`crate::root`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -39,7 +39,15 @@ pub(crate) struct Writing {
     pub verifies: bool,
     pub is_direct: bool,
     pub umask: u32,
-    files: Mutex<HashMap<u64, Arc<Temporary>>>,
+    files: Mutex<Files>,
+}
+
+/// The temporary files of files in pieces, by number.
+#[derive(Debug, Default)]
+struct Files {
+    open: HashMap<u64, Arc<Temporary>>,
+    /// Files that were given up. A writer that still has a piece of one makes none again.
+    given_up: HashSet<u64>,
 }
 
 /// A file under its temporary name.
@@ -177,7 +185,10 @@ impl Writing {
     /// The temporary file of a file in pieces, which is made with the first.
     fn temporary(&self, entry: &Entry) -> Result<Arc<Temporary>, Errno> {
         let mut files = self.files.lock();
-        if let Some(found) = files.get(&entry.number) {
+        if files.given_up.contains(&entry.number) {
+            return Err(Errno::CANCELED);
+        }
+        if let Some(found) = files.open.get(&entry.number) {
             return Ok(Arc::clone(found));
         }
         let id = id_of(entry);
@@ -188,7 +199,7 @@ impl Writing {
         }
         self.journal.append(&[Record::File { path: PathId::of(&entry.path), id }]);
         let made = Arc::new(made);
-        files.insert(entry.number, Arc::clone(&made));
+        files.open.insert(entry.number, Arc::clone(&made));
         Ok(made)
     }
 
@@ -253,7 +264,7 @@ impl Writing {
         let verified = sound.iter().map(|leaf| (leaf.offset, leaf.hash)).collect();
         let state = Mutex::new(Progress { verified, ..Progress::default() });
         let made = Arc::new(Temporary { file, directory, temporary, name, state });
-        self.files.lock().insert(entry.number, made);
+        self.files.lock().open.insert(entry.number, made);
         Ok(Checked::Pieces(sound))
     }
 
@@ -271,7 +282,7 @@ impl Writing {
                 .map_err(failed("cannot be cleared"))?;
             let mut records = Vec::new();
             let lost = self.install(entry, &temporary, &mut records)?;
-            self.files.lock().remove(&entry.number);
+            self.files.lock().open.remove(&entry.number);
             self.journal.append(&records);
             Ok(Finished::Installed(lost))
         })();
@@ -332,7 +343,10 @@ impl Writing {
 
     /// Removes the temporary file of a file that is given up.
     pub fn discard(&self, entry: &Entry) {
-        let found = self.files.lock().remove(&entry.number);
+        let mut files = self.files.lock();
+        files.given_up.insert(entry.number);
+        let found = files.open.remove(&entry.number);
+        drop(files);
         if let Some(temporary) = found {
             temporary.remove();
             self.journal.append(&[Record::Dropped { path: PathId::of(&entry.path) }]);

@@ -203,7 +203,7 @@ def killed():
         fill(f"src/{index}", 3000, index)
     generator = random.Random(os.environ.get("SEED", "7"))
     words = [WEFT, "cp", "-a", "--block-size", "256K", *shell()]
-    for turn in range(int(os.environ.get("TURNS", "4"))):
+    for turn in range(int(os.environ.get("TURNS", "2"))):
         shutil.rmtree("dst", ignore_errors=True)
         places = [["src", f"host:{os.getcwd()}/dst"], [f"host:{os.getcwd()}/src", "dst"]][turn % 2]
         for _ in range(2):
