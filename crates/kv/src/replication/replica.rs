@@ -1,8 +1,8 @@
 //! The files of a backup: it writes what it receives.
 //!
-//! Always true: the directory is one that [`crate::engine::open_on`] can open, with all batches that
-//! were answered by [`Message::Delivered`] or [`Message::Joined`]. Until a join is complete, it is
-//! the store of before. No table is read, nothing is sorted.
+//! Always true: the directory is one that [`crate::engine::open_on`] can open, with all batches
+//! that were answered by [`Message::Delivered`] or [`Message::Joined`]. Until a join is complete,
+//! it is the store of before. No table is read, nothing is sorted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
