@@ -110,9 +110,8 @@ impl Core {
                     output.count(slot, -1);
                 }
             })?;
-            if builder.as_ref().is_some_and(|it| it.bytes() >= self.options.table_bytes)
-                && let Some(full) = builder.take()
-            {
+            let is_full = |it: &mut Builder| it.bytes() >= self.options.table_bytes;
+            if let Some(full) = builder.take_if(is_full) {
                 self.add_table(full.finish(), &mut output)?;
             }
         }

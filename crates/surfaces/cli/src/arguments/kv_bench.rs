@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::RangedU64ValueParser as Range;
 
 pub const BENCH_EXAMPLES: &str = "\
 Examples:
@@ -20,6 +19,14 @@ Examples:
 
 Exit status: 0 if all that can be read back is as it was written, also after kill -9; else 1, with
 the damage by name.";
+
+fn at_least(least: u64) -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(least..)
+}
+
+fn up_to(most: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=most)
+}
 
 /// Arguments of `weft kv bench`.
 #[derive(Debug, Args)]
@@ -39,22 +46,22 @@ pub struct BenchArguments {
     #[arg(long, value_name = "MIX", default_value = "SD")]
     pub mix: String,
     /// Records that load-a inserts, or that are there
-    #[arg(long, default_value_t = 400_000, value_parser = Range::<u64>::new().range(1..))]
+    #[arg(long, default_value_t = 400_000, value_parser = at_least(1))]
     pub records: u64,
     /// Operations of each other phase
     #[arg(long, default_value_t = 200_000)]
     pub operations: u64,
     /// Threads that run operations
-    #[arg(long, default_value_t = 2, value_parser = Range::<usize>::new().range(1..=1024))]
+    #[arg(long, default_value_t = 2, value_parser = up_to(1024))]
     pub threads: usize,
     /// Bytes of level 0 [default: that of the engine]
-    #[arg(long, value_name = "BYTES", value_parser = Range::<u64>::new().range(4096..))]
+    #[arg(long, value_name = "BYTES", value_parser = at_least(4096))]
     pub level0_bytes: Option<u64>,
     /// Bytes of blocks in memory [default: that of the engine]
     #[arg(long, value_name = "BYTES")]
     pub cache_bytes: Option<u64>,
     /// Copies of each pair
-    #[arg(long, default_value_t = 1, value_parser = Range::<usize>::new().range(1..=8))]
+    #[arg(long, default_value_t = 1, value_parser = up_to(8))]
     pub replicas: usize,
     /// Prints one object as the last line
     #[arg(long)]
