@@ -50,10 +50,7 @@ fn poll(endpoint: &mut SimEndpoint) -> Vec<String> {
             Event::Message(message) => format!("message {}", message.header.tag),
             Event::Notification(told) => format!("notification {}", told.immediate),
             Event::Completion(Completion { context, result }) => {
-                format!(
-                    "completion {context} {}",
-                    result.map_or_else(|e| e.to_string(), shown)
-                )
+                format!("completion {context} {}", result.map_or_else(|e| e.to_string(), shown))
             }
             Event::PeerDown { .. } => "down".into(),
             Event::Room { .. } => "room".into(),

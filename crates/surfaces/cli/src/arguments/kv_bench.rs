@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 
 pub const BENCH_EXAMPLES: &str = "\
 Examples:
