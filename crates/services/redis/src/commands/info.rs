@@ -94,7 +94,6 @@ fn persistence(server: &mut Server, lines: &mut Lines) -> Result<(), Fault> {
     lines.add("rdb_bgsave_in_progress", 0);
     lines.add("aof_enabled", 1);
     lines.add("aof_rewrite_in_progress", 0);
-    lines.add("aof_last_write_status", "ok");
     lines.add("weft_durability", super::status::durability(server.node.durability()));
     lines.add("weft_data_bytes", server.node.report().data_bytes);
     Ok(())
@@ -159,7 +158,7 @@ fn cluster(server: &mut Server, lines: &mut Lines) -> Result<(), Fault> {
 fn keyspace(server: &mut Server, lines: &mut Lines) -> Result<(), Fault> {
     let count = server.transact(super::scan::count_keys)?;
     if count > 0 {
-        lines.add("db0", format!("keys={count},expires=0,avg_ttl=0"));
+        lines.add("db0", format!("keys={count}"));
     }
     Ok(())
 }
