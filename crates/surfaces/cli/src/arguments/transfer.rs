@@ -133,7 +133,7 @@ pub enum TransferCommand {
     #[command(after_help = SIM_EXAMPLES)]
     Sim(SimArguments),
     /// Answers `weft cp` over standard input and output, as the remote shell starts it
-    #[command(hide = true)]
+    #[command(hide = true, after_help = "Examples:\n  ssh HOST weft transfer answer")]
     Answer,
 }
 
