@@ -88,8 +88,13 @@ pub struct ServeArguments {
     /// The iSCSI name of the target
     #[arg(long, value_name = "IQN", required_unless_present = "config")]
     pub target: Option<String>,
-    /// A LUN: N=mem:SIZE[,node=K] or N=file:PATH[,direct]; may be repeated
-    #[arg(long, value_name = "N=STORE", required_unless_present = "config")]
+    /// A LUN and its store; may be repeated
+    #[arg(
+        long,
+        value_name = "N=STORE",
+        required_unless_present = "config",
+        help = "A LUN: N=mem:SIZE[,node=K] or N=file:PATH[,direct]; may be repeated"
+    )]
     pub lun: Vec<String>,
     /// Admits an initiator that knows the secret in a file; may be repeated
     #[arg(long, value_name = "USER:FILE")]

@@ -61,8 +61,13 @@ pub enum TransportWord {
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct CpArguments {
-    /// Sources, then the destination: PATH, [USER@]HOST:PATH or weft://HOST[:PORT]/PATH
-    #[arg(required = true, num_args = 2.., value_name = "PLACE")]
+    /// Sources, then the destination
+    #[arg(
+        required = true,
+        num_args = 2..,
+        value_name = "PLACE",
+        help = "Sources, then the destination: PATH, [USER@]HOST:PATH or weft://HOST[:PORT]/PATH"
+    )]
     pub places: Vec<OsString>,
     /// Copies directories and keeps all: modes, owners, times, attributes, ACLs, links, holes
     #[arg(short = 'a', long)]
