@@ -376,7 +376,7 @@ fn a_key_that_is_granted_and_used_during_a_move_leads_to_the_new_memory() {
     });
     let (mut third, to, key) = late.borrow_mut().take().expect("granted");
     assert!(third.doorbell.words().is_rung(), "whoever sleeps is woken");
-    assert_eq!(third.finish(9, PATIENCE), Some(Ok(Value::Revoked(Revoked::Published))));
+    assert_eq!(third.finish(9, PATIENCE), Some(Ok(Value::Nothing)));
     assert!(has_room(&mut third));
     let _ = put(&mut third, to, key, b"soon").expect("a valid key");
     let mut seen = [0; 4];
