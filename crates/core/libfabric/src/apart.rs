@@ -9,10 +9,18 @@ use std::ffi::{CStr, CString, OsString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 
-/// The program uses libfabric itself.
-static APART: AtomicBool = AtomicBool::new(false);
+/// What is done in a program that uses libfabric itself. Only [`keep_apart`] names these functions,
+/// so that a library that does not call it, such as the one for preloading, has none of them: they
+/// change the environment, and make system calls.
+struct Ways {
+    copy: fn(&CStr) -> Option<(PathBuf, OwnedFd)>,
+    unchosen: fn(&mut dyn FnMut()),
+}
+
+/// Set if the program uses libfabric itself.
+static APART: OnceLock<Ways> = OnceLock::new();
 
 /// Variables by which a program chooses providers.
 const VARIABLES: [&str; 2] = ["FI_PROVIDER", "FI_PROVIDER_PATH"];
@@ -20,19 +28,24 @@ const VARIABLES: [&str; 2] = ["FI_PROVIDER", "FI_PROVIDER_PATH"];
 /// From now on, if libfabric was not loaded by weft yet, weft uses a copy of its own. A provider of
 /// libfabric says so before it opens a port.
 pub fn keep_apart() {
-    APART.store(true, Ordering::Relaxed);
+    APART.get_or_init(|| Ways { copy: copy_of, unchosen: without_choice });
 }
 
-/// True if weft uses a copy of its own.
-pub(crate) fn is_apart() -> bool {
-    APART.load(Ordering::Relaxed)
+/// The path of a copy of a library that the program has loaded, and what keeps it there. `None` if
+/// weft uses no copy, or the program has not loaded the library.
+pub(crate) fn copy(name: &CStr) -> Option<(PathBuf, OwnedFd)> {
+    (APART.get()?.copy)(name)
 }
 
 /// Does `work` without the variables that choose providers, if weft uses a copy of its own.
 pub(crate) fn unchosen<T>(work: impl FnOnce() -> T) -> T {
-    if !is_apart() {
-        return work();
-    }
+    let Some(ways) = APART.get() else { return work() };
+    let (mut work, mut result) = (Some(work), None);
+    (ways.unchosen)(&mut || result = work.take().map(|work| work()));
+    result.expect("the work was done")
+}
+
+fn without_choice(work: &mut dyn FnMut()) {
     let kept: Vec<(&str, OsString)> =
         VARIABLES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))).collect();
     for (name, _) in &kept {
@@ -42,17 +55,14 @@ pub(crate) fn unchosen<T>(work: impl FnOnce() -> T) -> T {
         // array of the C library is changed in place here and never freed.
         unsafe { std::env::remove_var(name) };
     }
-    let result = work();
+    work();
     for (name, value) in kept {
         // SAFETY: as above.
         unsafe { std::env::set_var(name, value) };
     }
-    result
 }
 
-/// The path of a copy of a library that the program has loaded, and what keeps it there. `None` if
-/// the program has not loaded it.
-pub(crate) fn copy(name: &CStr) -> Option<(PathBuf, OwnedFd)> {
+fn copy_of(name: &CStr) -> Option<(PathBuf, OwnedFd)> {
     let path = loaded_from(name)?;
     let bytes = std::fs::read(path).ok()?;
     // SAFETY: the name ends with a zero.

@@ -53,7 +53,7 @@ impl Library {
         // SAFETY: the initializers are those of libfabric and of what it pulls in. They set signal
         // handlers, which the caller sets back, and ask nothing of the program.
         let open = |name: &OsStr, flags| unsafe { Loaded::open(Some(name), flags) };
-        let copy = if apart::is_apart() { apart::copy(NAME) } else { None };
+        let copy = apart::copy(NAME);
         let loaded = match &copy {
             // Its own functions, not those of the program's libfabric, are behind its names.
             Some((path, _)) => {

@@ -73,12 +73,13 @@ enum Place {
 }
 
 /// What happens when no daemon answers.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone)]
 enum Absent {
     /// The opening fails.
     Fails,
-    /// One is started by this command.
-    Starts(PathBuf),
+    /// One is started by this command. Only [`Opening::starting_daemon_by`] names the function, so
+    /// that a library that never starts one, such as the one for preloading, does not have it.
+    Starts(PathBuf, fn(&Daemon, &Path, &Options) -> Result<(), OpeningError>),
 }
 
 /// What a program wants of its endpoints.
@@ -180,7 +181,7 @@ impl Opening {
 
     /// If no daemon answers, one is started by this `weft` command.
     pub fn starting_daemon_by(self, command: &Path) -> Self {
-        Self { absent: Absent::Starts(command.to_path_buf()), ..self }
+        Self { absent: Absent::Starts(command.to_path_buf(), Daemon::start), ..self }
     }
 
     /// With these options of the endpoint, in place of all that was said about it.
@@ -346,10 +347,10 @@ impl Opening {
             return Ok((Arc::clone(broker), None));
         }
         let daemon = self.daemon()?;
-        if let Absent::Starts(command) = &self.absent
+        if let Absent::Starts(command, start) = &self.absent
             && !daemon.answers()
         {
-            daemon.start(command, &self.options)?;
+            start(&daemon, command, &self.options)?;
         }
         let broker = RemoteBroker::new(daemon.socket(), &self.name);
         Ok((Arc::new(broker), Some(daemon)))
