@@ -3,8 +3,7 @@
 //! All that went over TCP before the agreement is read there first. The kernel would take some
 //! megabytes at once from a writer that never waits, and on a busy machine the answer of the daemon
 //! takes as long as those. So TCP_NOTSENT_LOWAT is low for that time: the kernel itself then says
-//! when there is room, to writes and to all kinds of waits. The same holds for a direction that
-//! left its lane for now: its reader may only wait for a processor.
+//! when there is room, to writes and to all kinds of waits.
 //!
 //! # Invariants
 //! - The bound ends after [`MOST_NS`], since programs count on the kernel's buffers: two that both
@@ -16,7 +15,7 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weft_socket::Phase;
+use weft_socket::{Phase, SendSide};
 
 use crate::arena::{self, Connection, flag};
 use crate::guard::{ForkLock, LocalLock};
@@ -43,8 +42,7 @@ static BOUNDED: LocalLock<Vec<Bounded>> = LocalLock::new(Vec::new());
 static ARE_THERE: AtomicBool = AtomicBool::new(false);
 
 impl Connection {
-    /// Called when much is to go over TCP, and the two ends may be about to agree, or the peer may
-    /// be about to take what made the direction leave the lane for now.
+    /// Called when much is to go over TCP, and the two ends may be about to agree.
     #[cold]
     pub fn bound_backlog(&self, fd: RawFd) {
         self.set(flag::BOUNDED, true);
@@ -64,12 +62,13 @@ impl Connection {
         }
     }
 
-    /// True while the two ends may be about to agree, or to take the lane.
+    /// True while the two ends may be about to agree.
     fn is_about_to_move(&self) -> bool {
         match self.phase() {
             Phase::Pending | Phase::Deciding => true,
             Phase::Laned => self.sending().is_some_and(|sending| {
-                !sending.state.on_lane() && !sending.state.is_back_for_good()
+                let attached = |lane| SendSide::peer_attached(lane, self.side());
+                !sending.state.on_lane() && sending.lane.is_some_and(|lane| !attached(lane))
             }),
             Phase::Free | Phase::Fresh | Phase::Declined => false,
         }

@@ -264,9 +264,6 @@ impl<L: weft_fabric::Lane> SendGuard<'_, L> {
         let KernelSocket { fd, connection } = self.direction.shadow;
         connection.local.full_since.store(0, Ordering::Relaxed);
         connection.unbound_backlog();
-        if how == Leave::ForNow {
-            connection.bound_backlog(fd);
-        }
         if how == Leave::GivingBack {
             lanes::expect_back(fd, connection);
         }

@@ -39,7 +39,7 @@ F_ADD_SEALS, SEALS = 1033, 1 | 2 | 4
 
 
 def message(kind, body=b""):
-    return struct.pack("<4sHH", b"weft", 10, kind) + body
+    return struct.pack("<4sHH", b"weft", 11, kind) + body
 
 
 def channel(where):
@@ -83,7 +83,7 @@ def connection():
 def open_body(ticket=1, flags=0, partition=0, name=b"", invitation=b""):
     birth, any_vpid, any_peers, slots = random.getrandbits(63), 0xFFFF, 0, 256
     head = struct.pack("<IIQQHHI", ticket, flags, partition, birth, any_vpid, any_peers, slots)
-    return head + struct.pack("<48s16s", name, invitation)
+    return head + struct.pack("<48sI16s", name, 0, invitation)
 
 
 def opened(line, **how):
