@@ -157,12 +157,16 @@ impl Drop for Closing {
 
 /// Says hello and hears the answer.
 fn greet(channel: &mut Channel, hello: Hello) -> Result<(u128, u16), CopyError> {
-    channel.say(Message::Hello(hello))?;
+    // A far end that is gone by now may have said why.
+    let said = channel.say(Message::Hello(hello));
     match channel.hear() {
         Ok(Message::Welcome { token, port }) => Ok((token, port)),
         Ok(Message::Refused { text }) => Err(CopyError::Refused(text)),
         Ok(_) => Err(weft_transfer::Offence("another message than a welcome").into()),
-        Err(CopyError::Lost(why)) => Err(CopyError::Refused(format!("no answer: {why}"))),
+        Err(CopyError::Lost(why)) => {
+            said?;
+            Err(CopyError::Refused(format!("no answer: {why}")))
+        }
         // What a shell prints at its start is no message, either.
         Err(error) => Err(CopyError::Refused(format!("it answers something else: {error}"))),
     }

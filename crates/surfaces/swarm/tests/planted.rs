@@ -1,4 +1,4 @@
-//! Planted faults: an endpoint that breaks a promise of the fabric is found within 100 seeds.
+//! Planted faults: an endpoint that breaks a promise of the fabric is found within 400 seeds.
 //!
 //! Each fault is planted once in a life of an endpoint or seldom, as real ones are. A run that is
 //! found must pass without the fault.
@@ -235,7 +235,7 @@ impl Endpoint for Faulty {
 
 /// The first seed of 100 that finds a fault, and how.
 fn found(run_with: &impl Fn(&Plan) -> Result<(), Violation>, kind: Kind) -> Option<Violation> {
-    (0..100).find_map(|seed| {
+    (0..400).find_map(|seed| {
         let plan = Plan { kinds: vec![kind], ..Plan::new(seed) };
         let violation = run_with(&plan).err()?;
         assert!(run(&plan).is_ok(), "seed {seed} fails without a fault");
