@@ -85,7 +85,7 @@ fn cases(built: Option<Vec<Program>>, long: bool, ran: &mut Vec<Ran>) -> anyhow:
 /// less than half a processor busy (docs/measurements/verify.md), and more while they only wait.
 fn at_once() -> AtOnce {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
-    AtOnce { least: 2 * processors, most: 6 * processors }
+    AtOnce { least: 2 * processors, most: 4 * processors }
 }
 
 /// Which third of the ways of a case runs (`weft_e2e::share_of`). The commit determines it, so that

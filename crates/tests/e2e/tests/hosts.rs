@@ -30,7 +30,8 @@ fn main() -> ExitCode {
         Case::new("socket_children", || run("socket_children", &["gcc"], "")),
         Case::new("socket_redis", || {
             run("socket_redis", &["redis-server", "redis-cli", "redis-benchmark"], "")
-        }),
+        })
+        .alone("a connection of a tenth of a second has to move"),
         Case::new("socket_iperf", || run("socket_iperf", &["iperf3"], "")),
         Case::new("socket_postgres", || run("socket_postgres", &["pgbench", "setpriv"], ""))
             .long("a database is made and filled"),
