@@ -60,7 +60,7 @@ pub fn way_of(open: &Open) -> Option<Partition> {
     }
 }
 
-/// The status that tells why nobody comes in: the other direction of [`refusal`].
+/// The status that tells why nobody comes in: the other direction of `refusal`.
 #[must_use]
 pub fn status_of(error: &OpenError) -> u16 {
     match error {

@@ -1,10 +1,10 @@
 //! The engine of one region: the log, level 0, tables, and the work behind.
 //!
-//! A write goes into the log buffer and level 0 ([`log`]); [`Engine::commit`] gives the buffer to
+//! A write goes into the log buffer and level 0 (`log`); [`Engine::commit`] gives the buffer to
 //! the operating system, one write for all that wait. The value log is the write-ahead log: values
 //! of large pairs stay where they were first written, and tables point to them. A full level 0 is
-//! frozen, and goes to level 1 ([`flush`]); a full level goes to the next one ([`compact`]). A
-//! segment of the log of which little is used any more is collected ([`collect`]).
+//! frozen, and goes to level 1 (`flush`); a full level goes to the next one (`compact`). A
+//! segment of the log of which little is used any more is collected (`collect`).
 //!
 //! Always true:
 //! - Tables that the manifest names are synced, and so is the log that they point to.
