@@ -248,8 +248,10 @@ pub enum Command {
 #[derive(Debug, Subcommand)]
 pub enum FiCommand {
     /// Prints the directory of libweft-fi.so
+    #[command(after_help = "Examples:\n  FI_PROVIDER_PATH=$(weft fi path) fi_info -p weft")]
     Path,
     /// Prints a line for a shell that sets FI_PROVIDER_PATH
+    #[command(after_help = "Examples:\n  eval \"$(weft fi env)\"")]
     Env,
 }
 
