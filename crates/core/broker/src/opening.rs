@@ -263,7 +263,7 @@ impl State {
     }
 }
 
-/// What is offered on this node and on those that are joined, and by what rules, to an endpoint
+/// Offers of this node and of those that are joined, and the rules for them, as seen by an endpoint
 /// that has a port to other nodes or not.
 struct Asking<'a> {
     state: &'a State,

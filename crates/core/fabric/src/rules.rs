@@ -1,4 +1,4 @@
-//! What a key allows, and who may come into a partition: the rules that every transport and every
+//! The rights of a key and the doors of a partition: the rules that every transport and every
 //! broker keeps, said once.
 
 use crate::address::{NodeId, PartitionId};

@@ -49,7 +49,7 @@ impl Default for Options {
     }
 }
 
-/// What a request does.
+/// The action of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Reads into the space, from this place of the file on.
@@ -75,7 +75,7 @@ pub struct Request {
     pub token: u64,
     /// The file.
     pub file: Arc<OwnedFd>,
-    /// What to do.
+    /// The action.
     pub action: Action,
     /// The memory, for reads and writes.
     pub space: Option<Space>,

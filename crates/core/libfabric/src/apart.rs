@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// What is done in a program that uses libfabric itself. Only [`keep_apart`] names these functions,
+/// The steps in a program that uses libfabric itself. Only [`keep_apart`] names these functions,
 /// so that a library that does not call it, such as the one for preloading, has none of them: they
 /// change the environment, and make system calls.
 struct Ways {

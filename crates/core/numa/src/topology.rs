@@ -11,7 +11,7 @@ use crate::set::ProcessorSet;
 
 /// The place where the kernel describes its nodes.
 const DIRECTORY: &str = "/sys/devices/system/node";
-/// What the kernel calls the distance of a node to itself.
+/// The kernel's number for the distance of a node to itself.
 const DISTANCE_TO_SELF: u32 = 10;
 
 /// One memory node.
@@ -74,7 +74,7 @@ pub enum TopologyError {
         path: PathBuf,
         /// Its first characters.
         text: String,
-        /// What the kernel writes there.
+        /// The words that the kernel writes there.
         expected: &'static str,
     },
     /// The system does not say where this thread may run.

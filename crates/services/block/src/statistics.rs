@@ -1,4 +1,4 @@
-//! What a unit has done: operations, bytes, latencies.
+//! Counters of a unit: operations, bytes, latencies.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 

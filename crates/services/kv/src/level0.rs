@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
-/// What a key and its slot cost beside their bytes: two allocations and a place in a node.
+/// The cost of a key and its slot beside their bytes: two allocations and a place in a node.
 const OVERHEAD_BYTES: usize = 64;
 
 /// The sorted changes between two places of the log.

@@ -33,7 +33,7 @@ const CRC_BYTES: usize = 4;
 /// The flags and three numbers of at most ten bytes.
 const HEAD_MAX: usize = CRC_BYTES + 1 + 30;
 
-/// What the header of a segment says.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The region that the log belongs to.

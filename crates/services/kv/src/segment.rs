@@ -72,7 +72,7 @@ impl Segment {
         Ok(Self::new(disk, file, header, size))
     }
 
-    /// What its header says.
+    /// Its header.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header

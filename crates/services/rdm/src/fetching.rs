@@ -9,7 +9,7 @@ use crate::packet::{Code, First, Packet, Reader};
 use crate::peers::{PeerId, Way};
 use crate::receiving::Taken;
 
-/// What is done when a body is there.
+/// The step after a body is there.
 #[derive(Debug)]
 pub(crate) enum Purpose<S: Surface> {
     /// A receive is reported. The sender is answered if it wants that.
@@ -76,7 +76,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             self.end_fetch(number, Ok(()));
         } else if by_kernel {
             self.copies.push_back(number);
-            // What is short is done at once, so that it is in order.
+            // Short bodies are done at once, so that they are in order.
             if self.copies.len() == 1 && wanted <= self.options.slice_bytes {
                 self.copy_by_kernel();
             }

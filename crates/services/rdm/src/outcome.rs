@@ -106,7 +106,7 @@ pub struct Outcome<T> {
     /// The caller's name for the operation. `None` for what a peer did, and for operations that
     /// have none and failed.
     pub token: Option<T>,
-    /// What it was.
+    /// Its kind.
     pub kind: Kind,
     /// True for tagged messages.
     pub is_tagged: bool,

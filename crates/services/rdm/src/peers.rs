@@ -47,7 +47,7 @@ pub(crate) enum Way<P> {
     None,
 }
 
-/// What a peer said of itself.
+/// A peer's introduction of itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hello {
     pub(crate) introduction: Introduction,

@@ -66,7 +66,7 @@ pub(crate) struct Multi {
     is_over: bool,
 }
 
-/// What is known of a message beside its body.
+/// The head of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Card {
     pub(crate) from: PeerId,

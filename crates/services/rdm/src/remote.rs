@@ -12,7 +12,7 @@ use crate::peers::PeerId;
 use crate::receiving::{Inbound, Incoming, spans};
 use crate::sending::{Cargo, How, Operation, short};
 
-/// What peers may do with registered memory.
+/// The rights of peers to registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
     /// They may read it.
@@ -28,7 +28,7 @@ pub struct Registration<M> {
     pub memory: M,
     /// The address by which peers name its first byte.
     pub base: u64,
-    /// What they may do.
+    /// Their rights.
     pub rights: Rights,
 }
 

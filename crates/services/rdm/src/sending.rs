@@ -8,7 +8,7 @@ use crate::outcome::{Failure, Kind, Outcome, Refusal};
 use crate::packet::{ANSWERED, Body, Code, DATA, First, Packet, Reader, SPANS_MAX};
 use crate::peers::PeerId;
 
-/// What a message is known by.
+/// The name of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Label {
     /// The tag; `None` for a message without one.

@@ -48,7 +48,7 @@ struct Node {
     /// Sequence of the next message by (from, tag).
     expected: HashMap<(usize, u64), u64>,
     tokens: u64,
-    /// What operations are, by token.
+    /// Operations by token.
     pending: HashMap<u64, Pending>,
     added: u64,
     lives: bool,

@@ -46,7 +46,7 @@ pub struct Attribute {
     pub value: Vec<u8>,
 }
 
-/// What is kept of any entry.
+/// The properties that are kept of any entry.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Metadata {
     /// Permissions, 12 bits.
@@ -63,7 +63,7 @@ pub struct Metadata {
     pub attributes: Vec<Attribute>,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A directory.
@@ -100,9 +100,9 @@ pub struct Entry {
     pub number: u64,
     /// Its path.
     pub path: TreePath,
-    /// What is kept of it.
+    /// Its properties that are kept.
     pub metadata: Metadata,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 

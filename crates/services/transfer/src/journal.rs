@@ -88,7 +88,7 @@ pub enum Record {
         path: PathId,
         /// Which bytes of the source it has.
         id: FileId,
-        /// What the system said of it then.
+        /// Its state then, by the system.
         target: FileId,
     },
     /// A temporary file was given up.
@@ -149,7 +149,7 @@ impl Record {
     }
 }
 
-/// What a journal says of one file.
+/// The record of one file in a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kept {
     /// Pieces of it lie in its temporary file.
@@ -163,12 +163,12 @@ pub enum Kept {
     Whole {
         /// Which bytes of the source it had.
         id: FileId,
-        /// What the system said of it then.
+        /// Its state then, by the system.
         target: FileId,
     },
 }
 
-/// What a journal says.
+/// The contents of a journal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Journal {
     /// Of each file.

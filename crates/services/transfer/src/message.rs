@@ -31,7 +31,7 @@ pub const PLACES_MAX: usize = 4_096;
 pub const PATTERNS_MAX: usize = 4_096;
 const TEXT_BYTES_MAX: usize = 4_096;
 
-/// What is asked of the far end of a transfer.
+/// The role of the far end of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// It reads files.
@@ -40,7 +40,7 @@ pub enum Role {
     Target,
 }
 
-/// What both ends of a transfer agree on.
+/// The terms that both ends of a transfer agree on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Terms {
     /// Most bytes of a block, a multiple of [`BLOCK_BYTES_MIN`].
@@ -72,7 +72,7 @@ pub struct Terms {
 pub struct Hello {
     /// [`VERSION`] of its sender.
     pub version: u16,
-    /// What the receiver of the hello shall be.
+    /// The role of the receiver of the hello.
     pub role: Role,
     /// The terms.
     pub terms: Terms,
@@ -110,7 +110,7 @@ pub struct Range {
     pub end: u64,
 }
 
-/// What the target needs of a file.
+/// The parts of a file that the target needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Need {
     /// All of it.
@@ -128,7 +128,7 @@ pub struct Answer {
     pub first: u64,
     /// How many.
     pub count: u32,
-    /// What of each.
+    /// The parts of each.
     pub need: Need,
 }
 
@@ -157,7 +157,7 @@ pub struct Segment {
 pub struct Block {
     /// Whether the source had no other block left when it sent this one.
     pub is_last_credit: bool,
-    /// What is in it, one behind the other.
+    /// Its contents, one behind the other.
     pub segments: Vec<Segment>,
 }
 
@@ -176,7 +176,7 @@ pub enum Code {
     Full,
     /// It changed while it was read; it was copied as it was read.
     Changed,
-    /// What was written is not what was read, again and again.
+    /// The bytes that were written differ from those that were read, again and again.
     Verification,
     /// The target cannot keep something of it.
     Unsupported,
@@ -197,7 +197,7 @@ pub struct Trouble {
     pub text: String,
 }
 
-/// What a transfer did.
+/// Counters of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     /// Files that are whole under their names.
@@ -267,7 +267,7 @@ pub enum Message {
         /// How many there are.
         entries: u64,
     },
-    /// What the target needs.
+    /// The needs of the target.
     Answers(Vec<Answer>),
     /// More blocks may be sent.
     Grant {

@@ -18,7 +18,7 @@ use crate::window::Window;
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// What is simulated.
+/// The parameters of a simulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setup {
     /// Bits a second of the link.
@@ -41,7 +41,7 @@ pub struct Setup {
     pub block_ns: u64,
 }
 
-/// What came out.
+/// The result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Figures {
     /// Nanoseconds from the first message to the last.

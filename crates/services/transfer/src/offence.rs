@@ -1,4 +1,4 @@
-//! What a peer does that the protocol does not have.
+//! Offences: acts of a peer that the protocol does not have.
 
 use std::fmt;
 

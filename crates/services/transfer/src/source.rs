@@ -47,7 +47,7 @@ pub struct Piece {
     pub number: u64,
     /// Its path.
     pub path: TreePath,
-    /// What it was when it was found.
+    /// The entry as it was found.
     pub id: FileId,
     /// Where the piece begins.
     pub offset: u64,
@@ -57,7 +57,7 @@ pub struct Piece {
     pub is_whole: bool,
 }
 
-/// What a driver has to do.
+/// Work for a driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Job {
     /// Find where a file has data, from a place on. [`Source::mapped`] follows.
@@ -66,7 +66,7 @@ pub enum Job {
         number: u64,
         /// Its path.
         path: TreePath,
-        /// What it was when it was found.
+        /// The entry as it was found.
         id: FileId,
         /// The place.
         from: u64,
@@ -84,20 +84,20 @@ pub enum Job {
         number: u64,
         /// Its path.
         path: TreePath,
-        /// What it was when it was found.
+        /// The entry as it was found.
         id: FileId,
     },
 }
 
-/// What became of a piece: what was read, or why not.
+/// The outcome of a piece: its bytes, or why there are none.
 pub type Loaded = Result<(Leaf, Steadiness), (Code, String)>;
 
-/// What a person hears of.
+/// News for a person.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SourceEvent {
     /// Something went wrong with an entry, at either end.
     Trouble(Trouble),
-    /// What a dry run would do.
+    /// A step that a dry run would make.
     Would(String),
     /// The transfer is over.
     Over(Summary),

@@ -54,10 +54,10 @@ pub enum Stored {
     Passed,
 }
 
-/// What could not be kept of an entry that is there otherwise.
+/// A property that could not be kept of an entry that is there otherwise.
 pub type Lost = Option<(Code, String)>;
 
-/// What is there of a file from an earlier run.
+/// The part of a file that is there from an earlier run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Checked {
     /// Nothing.
@@ -103,7 +103,7 @@ pub enum Task {
     Check {
         /// The file.
         entry: Arc<Entry>,
-        /// What the journal says.
+        /// The journal.
         kept: Kept,
     },
     /// Sync a file, read it back, and put it under its name. [`Target::finished`] follows.
@@ -130,12 +130,12 @@ pub enum Task {
     Sync,
 }
 
-/// What a person hears of.
+/// News for a person.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TargetEvent {
     /// Something went wrong with an entry, at either end.
     Trouble(Trouble),
-    /// What a dry run would do.
+    /// A step that a dry run would make.
     Would(String),
     /// The transfer is over.
     Over(Summary),
@@ -155,9 +155,9 @@ enum State {
 struct File {
     entry: Arc<Entry>,
     state: State,
-    /// What came in this run, by place.
+    /// The pieces of this run, by place.
     leaves: BTreeMap<u64, Leaf>,
-    /// What was there.
+    /// The pieces that were there.
     kept: Vec<Leaf>,
     /// Pieces at the driver.
     storing: u32,
@@ -823,7 +823,7 @@ impl Target {
         self.phase == Phase::Over
     }
 
-    /// What was done so far.
+    /// The counters so far.
     #[must_use]
     pub fn summary(&self) -> Summary {
         self.summary

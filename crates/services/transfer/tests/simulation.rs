@@ -16,7 +16,7 @@ const TRANSFER: u128 = 9;
 
 type Files = BTreeMap<TreePath, Vec<u8>>;
 
-/// What survives at the target when everything else dies.
+/// The files that survive at the target when everything else dies.
 #[derive(Default)]
 struct Disk {
     files: Files,
@@ -281,7 +281,7 @@ impl<'a> World<'a> {
                     leaves.iter().filter(|leaf| !self.disk.is_sound(path, leaf)).copied().collect();
                 let finished = if damaged.is_empty() {
                     let mut bytes = self.disk.temporary.remove(&path).expect("it is there");
-                    // What is in no piece is a hole.
+                    // Bytes in no piece are a hole.
                     let mut at = 0;
                     for leaf in leaves.iter().map(place) {
                         bytes[at..leaf.start.max(at)].fill(0);

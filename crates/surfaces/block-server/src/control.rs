@@ -20,7 +20,7 @@ const REQUEST_BYTES_MAX: u64 = 64 << 10;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// What the server has, and what it did.
+    /// The inventory and the counters of the server.
     Status,
     /// Adds a unit, as `--lun` has it.
     Add {

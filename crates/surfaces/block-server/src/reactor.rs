@@ -32,14 +32,14 @@ const TICK: Duration = Duration::from_millis(500);
 /// The token of the inbox.
 const INBOX: u64 = 0;
 
-/// What a listener's connections speak.
+/// The protocol of a listener's connections.
 #[derive(Clone, Debug)]
 pub enum Speaks {
     /// iSCSI.
     Iscsi,
     /// NBD.
     Nbd {
-        /// What is exported.
+        /// The exports.
         exports: Arc<dyn Exports>,
         /// With TLS alone, if there is a configuration.
         tls: Option<Arc<rustls::ServerConfig>>,
@@ -201,11 +201,11 @@ struct Connection {
     target: Option<Arc<iscsi::Target>>,
     tls: Option<Arc<rustls::ServerConfig>>,
     starts_tls: bool,
-    /// What is asked of epoll now.
+    /// The events that epoll is asked for now.
     interest: epoll::EventFlags,
 }
 
-/// What is to become of a connection after it was served.
+/// The future of a connection after it was served.
 enum Fate {
     Stays,
     Moves(Arc<Inbox>),

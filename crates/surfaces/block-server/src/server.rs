@@ -22,7 +22,7 @@ pub const CONNECTIONS_MAX: usize = 4096;
 /// The threads of a unit, and the node that its memory is on.
 type Place = (Arc<Workers>, Option<u32>);
 
-/// What all threads of a server share.
+/// The state that all threads of a server share.
 pub struct Shared {
     /// The targets.
     pub targets: Arc<Targets>,

@@ -28,7 +28,7 @@ use crate::reactor::Speaks;
 use crate::server::{Running, Shared};
 use crate::socket::Listener;
 
-/// What is known of a unit beside what it is.
+/// The counters of a unit, beside its properties.
 struct Served {
     spec: LunSpec,
     store: Own,
@@ -81,11 +81,11 @@ pub struct UnitStatus {
     pub sessions: usize,
     /// Commands that run or wait for a thread.
     pub queue: u64,
-    /// What it did.
+    /// Its counters.
     pub reads: Summary,
-    /// What it did.
+    /// Its counters.
     pub writes: Summary,
-    /// What it did.
+    /// Its counters.
     pub others: Summary,
 }
 
@@ -177,7 +177,7 @@ impl Service {
         &self.control
     }
 
-    /// What all threads of the server share.
+    /// The state that all threads of the server share.
     #[must_use]
     pub const fn shared(&self) -> &Arc<Shared> {
         &self.shared
@@ -255,7 +255,7 @@ impl Service {
         })
     }
 
-    /// What the server has, and what it did.
+    /// The inventory and the counters of the server.
     #[must_use]
     pub fn status(&self) -> Status {
         let served = self.served.lock();

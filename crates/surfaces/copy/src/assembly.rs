@@ -20,7 +20,7 @@ const BLOCKS_MIN: usize = 4;
 /// Most blocks of a pool.
 const BLOCKS_MAX: usize = 4_096;
 
-/// What one end decides for itself.
+/// The choices that one end makes for itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Threads that read.

@@ -36,7 +36,7 @@ pub enum CopyError {
     /// The far end broke the protocol.
     #[error(transparent)]
     Offence(#[from] Offence),
-    /// What came is no message.
+    /// The bytes that came are no message.
     #[error("a message of the other end is not valid: {0}")]
     Invalid(#[from] InvalidBytes),
     /// A pattern is none.

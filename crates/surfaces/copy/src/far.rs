@@ -23,14 +23,14 @@ const MEETING_WITHIN: Duration = Duration::from_secs(30);
 /// How long a target tries whether somebody has come.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a far end may do.
+/// The rights of a far end.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     /// The directory that it does not leave; `None` for all that its user may.
     pub within: Option<Arc<Root>>,
     /// Nothing is written.
     pub is_read_only: bool,
-    /// What it decides for itself.
+    /// The choices that it makes for itself.
     pub settings: Settings,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn answer(
     }
 }
 
-/// What a far end is asked to be.
+/// The role of a far end.
 enum Part {
     Source(Arc<Tops>),
     Target(Destination),

@@ -50,7 +50,7 @@ impl JournalFile {
         }
         let bytes = whole(&file).map_err(|why| CopyError::system("the journal", &why))?;
         let journal = Journal::read(&bytes, transfer, block_bytes);
-        // What is not sound is cut off, so that what is appended is read later.
+        // Unsound records are cut off, so that appended ones are read later.
         if ftruncate(&file, journal.sound as u64).is_ok() && journal.sound > 0 {
             *this.file.lock() = Some(file);
         } else {

@@ -1,4 +1,4 @@
-//! What lies between the two ends of a transfer, as the loops of the ends see it.
+//! The link between the two ends of a transfer, as the loops of the ends see it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use weft_transfer::{Block, Message};
 
 use crate::inbox::Inbox;
 
-/// What comes from the other end.
+/// Events from the other end.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     /// A message.
@@ -31,7 +31,7 @@ pub(crate) trait Outlet: Send + Sync {
     fn finish(&self);
 }
 
-/// Who can be told what comes.
+/// A receiver of what comes.
 pub(crate) trait Listener: Send + Sync + 'static {
     /// False if nobody listens any more.
     fn hear(&self, incoming: Incoming) -> bool;

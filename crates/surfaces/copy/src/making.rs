@@ -248,7 +248,7 @@ impl Pruning<'_> {
             Err(error) => return self.trouble(path, error),
         };
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        // What is left out of the source is nobody's to remove.
+        // Entries that are left out of the source are nobody's to remove.
         if self.making.excludes.excludes(path, is_directory) {
             return false;
         }

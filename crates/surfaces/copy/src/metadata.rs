@@ -40,7 +40,7 @@ pub(crate) fn has_same_bytes(one: &FileId, other: &FileId) -> bool {
     key(one) == key(other)
 }
 
-/// What is kept of an entry, without its attributes.
+/// The properties of an entry, without its attributes.
 pub(crate) fn metadata_of(stat: &Stat) -> Metadata {
     Metadata {
         mode: stat.st_mode & PERMISSIONS,

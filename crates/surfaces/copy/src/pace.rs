@@ -36,7 +36,7 @@ impl Pace {
         let until = {
             let mut next = self.next.lock();
             let now = Instant::now();
-            // What was not used is not saved up.
+            // Unused time is not saved up.
             let begin = (*next).max(now);
             *next = begin + time;
             begin

@@ -17,7 +17,7 @@ use crate::tops::Tops;
 /// Most ranges of one look at a file.
 const EXTENTS_MAX: usize = 1_024;
 
-/// What readers share.
+/// The state that readers share.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub tops: Arc<Tops>,
@@ -25,7 +25,7 @@ pub(crate) struct Reading {
     pub pace: Pace,
 }
 
-/// What one reader keeps open: pieces of a file come in a row.
+/// The file that one reader keeps open: pieces of a file come in a row.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     last: Option<(TreePath, FileId, OwnedFd)>,
@@ -42,7 +42,7 @@ impl Reader {
             self.last = None;
             let file = reading.tops.open(path, OFlags::NOFOLLOW)?;
             if reading.is_direct && id.size >= 1 << 20 && alignment_of(&file).is_some() {
-                // What cannot be read so is read as usual.
+                // Files that cannot be read so are read as usual.
                 let _ = rustix::fs::fcntl_setfl(&file, OFlags::DIRECT);
             }
             self.last = Some((path.clone(), *id, file));

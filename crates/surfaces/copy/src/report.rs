@@ -8,7 +8,7 @@ use weft_transfer::{Summary, Trouble};
 pub trait Reporter: Send + Sync {
     /// Something went wrong with an entry, or it changed while it was read.
     fn trouble(&self, trouble: &Trouble);
-    /// What a dry run would do.
+    /// A step that a dry run would make.
     fn would(&self, text: &str);
 }
 
@@ -42,7 +42,7 @@ impl Gauge {
 /// The end of a transfer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// What was done, as the target counted.
+    /// The counters of the target.
     pub summary: Summary,
     /// How the bytes went.
     pub way: Way,

@@ -66,7 +66,7 @@ pub(crate) fn secure(stream: TcpStream, role: Role, key: &Key) -> Result<Channel
     exporter = connection.export_keying_material(exporter, EXPORTER, None).map_err(failed)?;
     let proof = key.keys.prove(&exporter, role, &own.identity());
     let identity = identity_of(&connection).ok_or_else(|| failed("it showed no key"))?;
-    // What is sealed leaves at once.
+    // Sealed bytes leave at once.
     connection.set_buffer_limit(None);
     let shared = Arc::new(Shared { tls: Mutex::new(connection), writing: Mutex::new(()), stream });
     let mut reading =

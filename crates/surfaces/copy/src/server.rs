@@ -36,7 +36,7 @@ pub struct ServeOptions {
     pub key: Option<String>,
     /// Whether files are read alone.
     pub is_read_only: bool,
-    /// What each transfer may take.
+    /// The limits of each transfer.
     pub settings: Settings,
 }
 

@@ -22,7 +22,7 @@ use crate::workers::Workers;
 /// How long a loop waits for anything before it looks whether it shall stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What comes to the loop.
+/// Events of the loop.
 #[derive(Debug)]
 pub(crate) enum Input {
     Incoming(Incoming),
@@ -38,7 +38,7 @@ impl From<Incoming> for Input {
     }
 }
 
-/// What the end reads, and how.
+/// The sources of the end, and how it reads them.
 pub(crate) struct SourceEnd {
     pub tops: Arc<Tops>,
     pub walk: Walk,

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Blocks that are granted at first.
 const FIRST_BLOCKS: u32 = 4;
 
-/// What comes to the loop.
+/// Events of the loop.
 #[derive(Debug)]
 pub(crate) enum Input {
     Incoming(Incoming),
@@ -41,7 +41,7 @@ impl From<Incoming> for Input {
     }
 }
 
-/// What the end writes, and how.
+/// The target of the end, and how it writes.
 pub(crate) struct TargetEnd {
     pub destination: Destination,
     pub terms: Terms,
@@ -312,7 +312,7 @@ impl Running<'_> {
         while let Some(event) = self.machine.poll_event() {
             match event {
                 TargetEvent::Trouble(trouble) => {
-                    // What the source told has its path already.
+                    // Faults of the source have their path already.
                     self.end.reporter.trouble(&self.told(trouble));
                 }
                 TargetEvent::Would(text) => self.end.reporter.would(&text),

@@ -21,7 +21,7 @@ const LINKS_MAX: usize = 16 << 20;
 /// Bytes of a block of `st_blocks`.
 const DISK_BLOCK_BYTES: u64 = 512;
 
-/// What a walk finds.
+/// An entry that a walk finds.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// An entry.

@@ -29,7 +29,7 @@ const UNVERIFIED_BYTES_MAX: u64 = 32 << 20;
 /// Files that are synced one by one, and not by a sync of the whole file system.
 const SINGLE_SYNCS_MAX: usize = 4;
 
-/// What the writers of a target share.
+/// The state that the writers of a target share.
 #[derive(Debug)]
 pub(crate) struct Writing {
     pub root: Root,

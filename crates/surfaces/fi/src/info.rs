@@ -56,7 +56,7 @@ pub fn inline_bytes_max() -> usize {
     Options::default().inline_bytes_max
 }
 
-/// What a program asks for.
+/// The request of a program.
 struct Wish<'a> {
     hints: Option<&'a Info>,
     tx: Option<&'a TxAttr>,

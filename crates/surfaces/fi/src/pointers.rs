@@ -110,7 +110,7 @@ impl<T> Out<T> {
     pub fn set_at(self, index: usize, value: T) {
         if !self.0.is_null() {
             // SAFETY: the program has places for as many as it said, and the caller keeps to that.
-            // What was there before is of C and has no destructor.
+            // The value from before is of C and has no destructor.
             unsafe { self.0.add(index).write(value) };
         }
     }
@@ -136,7 +136,7 @@ impl<T> From<*mut T> for Out<T> {
 }
 
 impl<T> From<*const T> for In<T> {
-    /// What a structure points to that the program passed.
+    /// The memory to which a structure of the program points.
     fn from(place: *const T) -> Self {
         Self(place)
     }

@@ -59,7 +59,7 @@ pub struct Cq {
     pub waits: Option<Waits>,
 }
 
-/// What a program sleeps on.
+/// The object on which a program sleeps.
 #[derive(Debug)]
 pub struct Waits {
     /// The set of all that wakes.
@@ -143,9 +143,9 @@ pub struct Ep {
 pub struct Mr {
     pub registration: Registration<Pieces>,
     pub key: u64,
-    /// What counts writes and atomics of peers.
+    /// The counter of writes and atomics of peers.
     pub writes: Option<usize>,
-    /// What counts reads of peers.
+    /// The counter of reads of peers.
     pub reads: Option<usize>,
 }
 

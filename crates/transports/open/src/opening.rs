@@ -1,4 +1,4 @@
-//! What a program wants of its endpoints, and how they are opened.
+//! The wishes of a program for its endpoints, and how they are opened.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -72,7 +72,7 @@ enum Place {
     Own(Arc<dyn Connector>),
 }
 
-/// What happens when no daemon answers.
+/// The step when no daemon answers.
 #[derive(Clone)]
 enum Absent {
     /// The opening fails.
@@ -82,7 +82,7 @@ enum Absent {
     Starts(PathBuf, fn(&Daemon, &Path, &Options) -> Result<(), OpeningError>),
 }
 
-/// What a program wants of its endpoints.
+/// The wishes of a program for its endpoints.
 ///
 /// Without further words an endpoint is open to all hosts, in the partition of its user, with the
 /// limits of the options, at a daemon that has to be there.

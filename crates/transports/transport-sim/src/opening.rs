@@ -123,7 +123,7 @@ impl WorldState {
     }
 }
 
-/// What is offered, and by what rules, as an endpoint of this node sees it. Invitations that are
+/// Offers and the rules for them, as an endpoint of this node sees them. Invitations that are
 /// too late are gone before they are asked for.
 struct From<'a> {
     world: &'a WorldState,

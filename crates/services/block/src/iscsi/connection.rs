@@ -23,7 +23,7 @@ const PONG_WITHIN: Duration = Duration::from_secs(15);
 /// PDUs that wait to be sent before no more are read.
 const OUTPUT_PDUS_MAX: usize = 1024;
 
-/// What a driver gives a connection at its start.
+/// The parts that a driver gives a connection at its start.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// The targets of the server.
@@ -36,7 +36,7 @@ pub struct Start {
     pub now: Duration,
 }
 
-/// What a driver has to do.
+/// Work for a driver.
 #[derive(Debug)]
 pub enum Event {
     /// The initiator is logged in at a target: the connection may be moved to where it is served.
@@ -158,7 +158,7 @@ impl Connection {
         } else {
             self.output.sent(bytes, |_, _| {}, |_| {});
         }
-        // What was read before may go on now.
+        // Bytes that were read before may go on now.
         while self.wants_input() && self.step() {}
     }
 

@@ -1,4 +1,4 @@
-//! What an initiator needs of the formats: keys, and the answer to a CHAP challenge.
+//! The part of the formats that an initiator needs: keys, and the answer to a CHAP challenge.
 
 use super::chap;
 

@@ -18,7 +18,7 @@ const PORTAL_GROUP: &str = "1";
 const TRANSIT: u8 = 0x80;
 const CONTINUES: u8 = 0x40;
 
-/// What initiator and target agreed on.
+/// The agreement of initiator and target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Negotiated {
     /// Heads have a digest.
@@ -81,7 +81,7 @@ impl From<Failure> for Refusal {
 /// A session that has begun.
 #[derive(Debug)]
 pub struct Established {
-    /// What was agreed on.
+    /// The agreement.
     pub negotiated: Negotiated,
     /// The target; `None` for a session that only asks for names.
     pub target: Option<(Arc<Target>, u16, SessionInfo)>,
@@ -93,7 +93,7 @@ pub struct Established {
     pub status_number: u32,
 }
 
-/// What becomes of a login request.
+/// The outcome of a login request.
 #[derive(Debug)]
 pub enum Next {
     /// The login goes on.

@@ -322,7 +322,7 @@ impl Session {
         }
     }
 
-    /// What is done with a command.
+    /// The way of a command.
     fn plan(&mut self, number: Option<u64>, command: &[u8; 16]) -> Plan {
         let Some((target, ..)) = &self.target else {
             return Plan::Reply(absent(command, &[]), None);

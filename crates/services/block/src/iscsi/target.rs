@@ -88,7 +88,7 @@ impl Target {
         &self.name
     }
 
-    /// Who may log in; everybody if it is empty.
+    /// The initiators that may log in; all if it is empty.
     #[must_use]
     pub fn credentials(&self) -> &[Credentials] {
         &self.credentials

@@ -23,7 +23,7 @@ pub enum Phase {
     Running,
 }
 
-/// What is done when all data are there.
+/// The step after all data are there.
 #[derive(Debug)]
 pub enum Plan {
     /// Work on the store.
@@ -39,7 +39,7 @@ pub struct Task {
     pub serial: u64,
     /// The unit number.
     pub lun: u64,
-    /// What is done.
+    /// The step.
     pub plan: Plan,
     /// How far it is.
     pub phase: Phase,

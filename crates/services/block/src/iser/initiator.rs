@@ -27,7 +27,7 @@ pub struct Answered {
     pub data: Vec<u8>,
 }
 
-/// What became of a command; an error when its session ended before.
+/// The outcome of a command; an error when its session ended before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Done {
     /// The tag that [`Initiator::submit`] gave it.

@@ -34,7 +34,7 @@ pub struct Ticket {
     tag: u32,
 }
 
-/// What a driver has to do.
+/// Work for a driver.
 #[derive(Debug)]
 pub enum Event {
     /// Run a job, and tell its end by [`Target::finished`].
@@ -106,7 +106,7 @@ impl<E: Endpoint> std::fmt::Debug for Target<E> {
     }
 }
 
-/// What came in one poll, for work that needs the sessions again.
+/// Events of one poll, for work that needs the sessions again.
 enum Came {
     Hello { session: SessionId, version: u16, options: Vec<u8> },
     Request { session: SessionId, number: u32, head: Vec<u8> },

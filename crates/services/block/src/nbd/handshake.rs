@@ -53,7 +53,7 @@ pub enum Tls {
     On,
 }
 
-/// What a handshake has agreed on.
+/// The agreement of a handshake.
 #[derive(Clone, Debug, Default)]
 pub struct Agreed {
     /// Replies are structured.
@@ -62,7 +62,7 @@ pub struct Agreed {
     pub allocation_of: Option<String>,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Debug)]
 pub enum Next {
     /// More bytes are needed.
@@ -144,7 +144,7 @@ impl Handshake {
             START_TLS => match self.tls {
                 Tls::Required if data.is_empty() => {
                     reply(out, option, ACK, &[]);
-                    // What was agreed on before counts no more.
+                    // Earlier agreements count no more.
                     self.agreed = Agreed::default();
                     Next::Tls
                 }

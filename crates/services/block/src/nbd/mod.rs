@@ -25,7 +25,7 @@ pub const HELD_BYTES_MAX: usize = 64 << 20;
 /// Requests of a connection that are open at a time.
 pub const REQUESTS_MAX: usize = 256;
 
-/// What a server exports.
+/// The exports of a server.
 pub trait Exports: Send + Sync + std::fmt::Debug {
     /// The unit of a name; the empty name is the default.
     fn find(&self, name: &str) -> Option<Arc<Unit>>;

@@ -23,10 +23,10 @@ const PARTS_MAX: usize = 64;
 const SPARE_MAX: usize = 64;
 const SPARE_BYTES_MAX: usize = 1 << 20;
 
-/// What a driver gives a connection at its start.
+/// The parts that a driver gives a connection at its start.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// What is exported.
+    /// The exports.
     pub exports: Arc<dyn Exports>,
     /// Whether the client has to use TLS.
     pub requires_tls: bool,
@@ -34,7 +34,7 @@ pub struct Start {
     pub now: Duration,
 }
 
-/// What a driver has to do.
+/// Work for a driver.
 #[derive(Debug)]
 pub enum Event {
     /// The export is chosen: the connection may be moved to where it is served.

@@ -72,7 +72,7 @@ impl Identity {
     }
 }
 
-/// What the pages say of a unit beside its names.
+/// The properties of a unit that pages show, beside its names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Nature {
     /// Whether space is given back by UNMAP.

@@ -20,7 +20,7 @@ const EXTENTS_MAX: usize = 256;
 /// Bytes that are read at a time to be compared or merged.
 const STEP_BYTES: usize = 256 << 10;
 
-/// What the medium is compared with.
+/// The bytes with which the medium is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compare {
     /// Nothing: the blocks are only to be readable.
@@ -526,7 +526,7 @@ impl Job {
             Err(sense) => return Outcome::Done(sense.into()),
         };
         {
-            // What runs now ends first; what comes later finds the mark.
+            // Jobs that run now end first; later ones find the mark.
             let _alone = self.unit.gate.write();
             self.unit.state.lock().sanitizing = Sanitizing::Runs(0);
         }

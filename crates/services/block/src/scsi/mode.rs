@@ -35,7 +35,7 @@ enum Values {
     Default,
 }
 
-/// What the header and the block descriptor say.
+/// The contents of the header and the block descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Medium {
     /// Blocks of the unit.

@@ -304,7 +304,7 @@ impl Reservations {
             return Vec::new();
         };
         self.registrations.retain(|it| it.port != *port);
-        // What all hold ends with the last of them.
+        // A reservation of all registrants ends with the last of them.
         if held.kind.is_held_by_all() && !self.registrations.is_empty() {
             return Vec::new();
         }

@@ -14,7 +14,7 @@ use crate::store::{Store, StoreError};
 /// Bytes that are erased between two reports of progress.
 const STEP_BYTES: u64 = 4 << 20;
 
-/// What is done with each block.
+/// The way of each block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Erasure {
     /// It is given back, and reads as zeros.
@@ -47,7 +47,7 @@ pub fn work(command: &[u8; 16]) -> Result<Work, Sense> {
     Ok(Work::Sanitize { action, parameters, at_once: command[1] & 0x80 != 0 })
 }
 
-/// What is to be done, from the parameters.
+/// The request, from the parameters.
 pub fn erasure(action: u8, data: &[u8]) -> Result<Erasure, Sense> {
     match action {
         1 => {

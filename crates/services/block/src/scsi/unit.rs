@@ -92,7 +92,7 @@ impl Reply {
     }
 }
 
-/// What becomes of a command.
+/// The outcome of a command.
 #[derive(Debug)]
 pub enum Begun {
     /// It is done.
@@ -139,7 +139,7 @@ struct Linked {
     prevents_removal: bool,
 }
 
-/// What a sanitize has made of a unit.
+/// The state of a unit after a sanitize.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sanitizing {
     No,
@@ -229,7 +229,7 @@ impl Unit {
         &self.identity
     }
 
-    /// What it has done.
+    /// Its counters.
     #[must_use]
     pub const fn statistics(&self) -> &Statistics {
         &self.statistics
@@ -683,7 +683,7 @@ impl State {
         Ok(())
     }
 
-    /// What REQUEST SENSE reports.
+    /// The report of REQUEST SENSE.
     fn pending_sense(&mut self, link: &Link) -> Sense {
         let linked = self.links.get_mut(&link.number);
         if let Some(code) = linked.and_then(|linked| linked.attentions.pop_front()) {

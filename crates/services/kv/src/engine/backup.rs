@@ -20,7 +20,7 @@ impl Core {
             let manifest = self.manifest.lock();
             (Snapshot::new(self), manifest.state().clone())
         };
-        // What is in the view cannot go: the copy may take its time.
+        // Files in the view cannot go: the copy may take its time.
         let end = self.end();
         self.commit(end.lsn)?;
         let view = snapshot.view();

@@ -25,7 +25,7 @@ use crate::store::{Change, KEY_LIMIT, StoreError, VALUE_LIMIT};
 /// How long a writer waits for room before it looks again.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What a writer needs: the end of the log and level 0.
+/// The parts that a writer needs: the end of the log and level 0.
 pub(crate) struct Writer {
     pub segment: Arc<Segment>,
     /// Bytes that the file of the segment has.

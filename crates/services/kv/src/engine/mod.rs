@@ -60,7 +60,7 @@ pub struct Engine {
     report: Report,
 }
 
-/// What the engine's calls and its threads share.
+/// The state that the engine's calls and its threads share.
 pub(crate) struct Core {
     disk: Arc<dyn Disk>,
     options: Options,
@@ -98,7 +98,7 @@ struct Failure {
     reason: Mutex<Option<String>>,
 }
 
-/// What the engine did since it was opened.
+/// Counters of the engine since it was opened.
 #[derive(Default)]
 struct Counters {
     flushes: AtomicU64,
@@ -110,7 +110,7 @@ struct Counters {
     stalls: AtomicU64,
 }
 
-/// What the engine did since it was opened, and what it has.
+/// Counters of the engine since it was opened, and its size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Levels 0 that went to level 1.
@@ -146,7 +146,7 @@ impl Engine {
         open_on(disk, options)
     }
 
-    /// What the recovery found and discarded.
+    /// Findings of the recovery, and all that it discarded.
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report

@@ -1,4 +1,4 @@
-//! What an engine may use, and how safe its writes are.
+//! The limits of an engine, and how safe its writes are.
 
 use crate::format::{Epoch, Region};
 

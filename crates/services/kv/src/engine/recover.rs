@@ -31,14 +31,14 @@ use crate::table::{BlockCache, Table, block_cache};
 /// Segments that a primary may write before its numbers meet those of the next one.
 const EPOCH_SHIFT: u32 = 20;
 
-/// What a recovery did.
+/// The work of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Batches that were read from the log.
     pub replayed: u64,
     /// The newest batch.
     pub lsn: u64,
-    /// What was discarded, in words for an operator.
+    /// All that was discarded, in words for an operator.
     pub discarded: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Loaded {
     pub numbers: Vec<u64>,
 }
 
-/// What the log behind the watermark says.
+/// The log behind the watermark.
 pub(super) struct Log {
     pub end: Position,
     pub frozen: Vec<Frozen>,
@@ -242,7 +242,7 @@ impl Replay<'_> {
         let mut end = usize::try_from(offset).unwrap_or(usize::MAX);
         let mut batch: Vec<(Record<'_>, Pointer)> = Vec::new();
         let mut at = end;
-        // What is behind a joint was discarded, also if it is still there.
+        // Records behind a joint were discarded, also if they are still there.
         let joint = self.state.joints.iter().find(|joint| joint.end.segment == number);
         let limit = joint.and_then(|joint| usize::try_from(joint.end.offset).ok());
         while limit.is_none_or(|limit| at < limit)

@@ -25,7 +25,7 @@ pub struct Piece<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What a directory has, without its bytes.
+/// The inventory of a directory, without its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// The newest primary.
@@ -38,7 +38,7 @@ pub struct Contents {
     pub segments: Vec<LogEnd>,
 }
 
-/// What the store of a disk has. Changes nothing.
+/// The inventory of the store on a disk. Changes nothing.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].

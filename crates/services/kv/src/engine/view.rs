@@ -1,4 +1,4 @@
-//! What readers see: levels 0, tables and segments at one moment.
+//! The view of readers: levels 0, tables and segments at one moment.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub struct Frozen {
     pub end: Position,
 }
 
-/// What the index says of a key.
+/// The entry of a key in the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// It is in the index itself.

@@ -20,7 +20,7 @@ const SLEEP: Duration = Duration::from_secs(1);
 /// How long a thread waits before it asks a full disk again.
 const FULL_AGAIN: Duration = Duration::from_millis(200);
 
-/// What the jobs share.
+/// The state that jobs share.
 pub(crate) struct Jobs {
     pub busy: [bool; LEVELS_MAX + 1],
     pub is_collecting: bool,

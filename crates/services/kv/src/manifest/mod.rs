@@ -42,7 +42,7 @@ pub struct Manifest {
     state: State,
 }
 
-/// What a directory holds.
+/// The contents of a directory.
 pub enum Found {
     /// No store was ever made here.
     Nothing,
@@ -54,7 +54,7 @@ pub enum Found {
 pub struct Stored {
     /// The region of the store.
     pub region: Region,
-    /// What the edits sum up to.
+    /// The sum of the edits.
     pub state: State,
     /// Bytes of a torn record at the end, which did not happen.
     pub torn_bytes: u64,
@@ -246,7 +246,7 @@ impl Manifest {
         }
     }
 
-    /// What the edits sum up to.
+    /// The sum of the edits.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state

@@ -94,7 +94,7 @@ impl State {
     /// Changes the state.
     ///
     /// # Errors
-    /// What does not fit; the state is of no use then.
+    /// The contradiction; the state is of no use then.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
         for &(epoch, id) in &edit.removed {
             let is_it = |meta: &TableMeta| (meta.epoch, meta.id) == (epoch, id);

@@ -44,7 +44,7 @@ pub enum Message {
     },
     /// Primary: a table.
     Table {
-        /// What the manifest says of it.
+        /// Its entry in the manifest.
         meta: TableMeta,
         /// Its bytes.
         bytes: Vec<u8>,

@@ -21,7 +21,7 @@ pub type Peer = u32;
 /// Messages that wait for a backup that joins, before it has to begin again.
 const WAITING_MAX: usize = 10_000;
 
-/// What a driver has to do or know.
+/// Work and news for a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// All batches up to this one may be answered.
@@ -104,7 +104,7 @@ impl Primary {
         self.send(peer, Message::Offer(offer));
     }
 
-    /// What a backup lacked, in answer to [`Event::Fetch`].
+    /// The bytes that a backup lacked, in answer to [`Event::Fetch`].
     pub fn lacking(
         &mut self,
         peer: Peer,
@@ -216,7 +216,7 @@ impl Primary {
         }
     }
 
-    /// What all that count have.
+    /// The newest batch that all that count have.
     fn advance(&mut self) {
         let of = |(peer, standing): (&Peer, &Standing)| match standing {
             Standing::Following { delivered } => Some(*delivered),

@@ -114,7 +114,7 @@ impl Replica {
         Ok(answer.map(|message| Envelope { epoch: self.epoch, message }))
     }
 
-    /// What an offer has and this directory has not.
+    /// The part of an offer that this directory lacks.
     fn join(&mut self, offer: Offer) -> Result<Message, StoreError> {
         let own = match &self.mode {
             Mode::Idle(own) => own.clone(),
@@ -222,7 +222,7 @@ impl Replica {
         let files = std::mem::take(&mut joining.files);
         let current = files.keys().next_back().copied();
         for (segment, (file, end)) in &files {
-            // What an older primary wrote behind the end was never acknowledged.
+            // Records of an older primary behind the end were never acknowledged.
             if Some(*segment) != current {
                 cut(&name_of(*segment), file, *end)?;
             }
@@ -269,7 +269,7 @@ impl Replica {
     }
 }
 
-/// What a directory has: of a damaged store nothing.
+/// The inventory of a directory: of a damaged store nothing.
 fn read(disk: &Arc<dyn Disk>, options: &Options) -> Result<Contents, StoreError> {
     match contents(disk, options) {
         Err(StoreError::Damaged(_)) => Ok(Contents::default()),

@@ -138,7 +138,7 @@ impl Block {
         self.bytes.len() + size_of::<Self>()
     }
 
-    /// What all keys begin with.
+    /// The common beginning of all keys.
     #[must_use]
     pub fn prefix(&self) -> &[u8] {
         &self.bytes[self.prefix.clone()]

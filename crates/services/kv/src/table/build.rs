@@ -25,7 +25,7 @@ pub struct Builder {
 
 /// A finished table: what the manifest says of it, and its bytes.
 pub struct Built {
-    /// What the manifest says.
+    /// The entry in the manifest.
     pub meta: TableMeta,
     /// The bytes of the file.
     pub bytes: Vec<u8>,

@@ -37,7 +37,7 @@ use bloom::Bloom;
 const MAGIC: &[u8; 8] = b"wefttab1";
 const FOOTER_BYTES: usize = 64;
 
-/// What the manifest says of a table.
+/// The entry of a table in the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableMeta {
     /// Number of the table; with the epoch it is never used again.
@@ -190,7 +190,7 @@ impl Table {
         })
     }
 
-    /// What the manifest says of it.
+    /// Its entry in the manifest.
     #[must_use]
     pub fn meta(&self) -> &TableMeta {
         &self.meta

@@ -26,7 +26,7 @@ const EXIT_CHANGED: u8 = 3;
 /// Most troubles that are kept for `--json`.
 const TROUBLES_MAX: usize = 10_000;
 
-/// What went wrong, as it is told.
+/// The fault, as it is told.
 struct Notes {
     is_json: bool,
     is_dry: bool,
@@ -196,7 +196,7 @@ fn stop_on_signals(gauge: &Arc<Gauge>) {
     std::thread::spawn(move || {
         for signal in signals.forever() {
             if gauge.stop.swap(true, Ordering::Relaxed) {
-                // What would have happened without a handler.
+                // The default of the signal.
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
         }

@@ -19,19 +19,19 @@ pub trait Target: Sync {
     /// The bytes of the value of a key.
     ///
     /// # Errors
-    /// What the store says.
+    /// The text of the store.
     fn get(&self, key: &[u8]) -> Result<Option<usize>, String>;
 
     /// Sets a value, given to the operating system when this returns.
     ///
     /// # Errors
-    /// What the store says.
+    /// The text of the store.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), String>;
 
     /// Waits until there is no work behind.
     ///
     /// # Errors
-    /// What the store says.
+    /// The text of the store.
     fn settle(&self) -> Result<(), String>;
 
     /// Bytes that went between replicas, and bytes that backups read in order to compact, since
@@ -55,7 +55,7 @@ pub struct Plan {
     pub threads: usize,
 }
 
-/// What is known of a phase.
+/// The figures of a phase.
 #[derive(Clone, Debug, Serialize)]
 pub struct Phase {
     workload: &'static str,
@@ -102,7 +102,7 @@ struct Latency {
 /// Runs the phases.
 ///
 /// # Errors
-/// What the store or the operating system says.
+/// The text of the store or of the operating system.
 pub fn run(target: &dyn Target, plan: &Plan) -> Result<Vec<Phase>, String> {
     let values = Values::default();
     let zipf = Zipf::new(plan.records);
@@ -114,7 +114,7 @@ pub fn run(target: &dyn Target, plan: &Plan) -> Result<Vec<Phase>, String> {
         .collect()
 }
 
-/// What the threads of a phase add up.
+/// The sums of the threads of a phase.
 struct Sums {
     requests: u64,
     misses: u64,
@@ -251,7 +251,7 @@ fn operate(
     Ok(sums)
 }
 
-/// What the process used.
+/// The resources that the process used.
 #[derive(Clone, Debug, Default)]
 struct Usage {
     cpu_us: f64,
