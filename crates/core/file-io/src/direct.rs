@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-/// What has to be a multiple of what, for reads and writes of a file that was opened with
+/// The multiples that offsets and lengths have to be, for reads and writes of a file opened with
 /// `O_DIRECT`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Alignment {

@@ -223,7 +223,7 @@ impl Targets {
         Ok(())
     }
 
-    /// Who may ask for the names of targets: everybody that one of them knows. Empty when no
+    /// The initiators that may ask for names of targets: all that one knows. Empty when no
     /// target asks for a secret.
     #[must_use]
     pub fn credentials(&self) -> Vec<Credentials> {

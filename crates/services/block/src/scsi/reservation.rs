@@ -206,7 +206,7 @@ impl Reservations {
         self.outlasts_restart
     }
 
-    /// What is to be kept: the state, or an empty one if nobody asked for more.
+    /// The state to keep, or an empty one if nobody asked for more.
     #[must_use]
     pub fn kept(&self) -> Vec<u8> {
         let empty = Self::default();

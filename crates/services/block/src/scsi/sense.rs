@@ -49,7 +49,7 @@ pub struct Sense {
     pub code: (u8, u8),
     /// The wrong field, for [`Key::IllegalRequest`].
     pub field: Option<Field>,
-    /// What INFORMATION says: the offset of the first byte that differs, or a block's address.
+    /// INFORMATION: the offset of the first byte that differs, or a block's address.
     pub information: Option<u64>,
     /// How far a long operation is, in parts of 65,536.
     pub progress: Option<u16>,

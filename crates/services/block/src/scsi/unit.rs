@@ -793,7 +793,7 @@ const fn count_field(opcode: u8) -> u16 {
     }
 }
 
-/// What BYTCHK says: whether the data are compared, and with one block or with all.
+/// BYTCHK: whether the data are compared, and with one block or with all.
 fn verified_bytes(command: &[u8; 16]) -> Result<super::job::Compare, Sense> {
     use super::job::Compare;
     match (command[1] >> 1) & 3 {

@@ -14,7 +14,7 @@ use crate::slot::Slot;
 use crate::store::StoreError;
 use crate::table::{Builder, Built, Table, TableMeta};
 
-/// What a merge makes: tables, and how many bytes of each segment are used more or less.
+/// The output of a merge: tables, and how many bytes of each segment are used more or less.
 #[derive(Default)]
 pub(super) struct Output {
     pub tables: Vec<Arc<Table>>,
