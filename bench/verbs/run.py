@@ -45,7 +45,7 @@ PIECES, PIECE_BYTES, PAUSE_S = 30, 1 << 15, 1
 
 def build() -> list:
     """Builds weft and the conformance suite, and finds the programs."""
-    command = ["cargo", "build", "--profile", "verify", "-p", "weft-cli", "-p", "weft-preload"]
+    command = ["cargo", "build", "--profile", "demo", "-p", "weft-cli", "-p", "weft-preload"]
     command += ["-p", "weft-e2e", "--lib", "--bin", "weft", "--test", "libfabric", "--test", "ofi"]
     command += ["--message-format", "json-render-diagnostics"]
     built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)

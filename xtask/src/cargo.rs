@@ -18,9 +18,10 @@ pub fn target() -> PathBuf {
     }
 }
 
-/// The profile in which weft is built to be tested. A full run tests what ships.
-pub const fn profile(long: bool) -> &'static str {
-    if long { "release" } else { "verify" }
+/// The weft that end-to-end cases run. A full run tests what ships; any other run the build that
+/// the test programs are part of.
+pub fn weft(long: bool) -> PathBuf {
+    target().join(if long { "release" } else { "debug" }).join("weft")
 }
 
 /// A call of the same cargo that runs this program, at the root of the workspace and without the

@@ -4,7 +4,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 
-use crate::cargo::{cargo, profile, target};
+use crate::cargo::{cargo, target};
+
+/// The profile of the demonstration.
+const PROFILE: &str = "demo";
 
 /// Builds, then runs `weft demo` with `arguments`.
 pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
@@ -14,12 +17,12 @@ pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     );
     // What the programs of the demonstration run, and nothing else. Release builds optimise the
     // whole program, which takes longer than all that is shown here.
-    let built = cargo(&["build", "--profile", profile(false), "--no-default-features"])
+    let built = cargo(&["build", "--profile", PROFILE, "--no-default-features"])
         .args(["-p", "weft-cli", "-p", "weft-preload"])
         .status()
         .context("cargo cannot be run")?;
     ensure!(built.success(), "weft does not build; the errors are above");
-    let program = target().join(profile(false)).join("weft");
+    let program = target().join(PROFILE).join("weft");
     let status = std::process::Command::new(&program)
         .arg("demo")
         .args(arguments)

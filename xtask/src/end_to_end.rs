@@ -1,4 +1,4 @@
-//! The stage of the end-to-end tests: builds the test programs, runs their cases and reports.
+//! The stage of the end-to-end tests: runs the cases of their programs and reports.
 //!
 //! Invariants: all cases run, even after one failed. An ignored case is listed with its reason and
 //! is not counted as passed. A case that failed runs once more, alone: if it passes then, it is
@@ -12,34 +12,31 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::cargo::{folder, profile, root, target};
+use crate::cargo::{folder, root, weft};
 use crate::shards::{self, AtOnce, End, Ran};
 use crate::stages::{Count, Outcome};
-use crate::test_programs::{self, Program, limited};
+use crate::test_programs::{Program, limited};
 
 /// The library's unit tests, which the standard test runner runs.
 const LIBRARY: &str = "weft_e2e";
 
-/// Runs the cases of the test programs, which it builds if they are not `built`; with `long` also
-/// the long cases. Appends the results to `ran`.
-pub fn run(built: Option<Vec<Program>>, long: bool, ran: &mut Vec<Ran>) -> Outcome {
-    match cases(built, long, ran) {
+/// Runs the cases of the test programs; with `long` also the long cases. Appends the results to
+/// `ran`.
+pub fn run(programs: &[Program], long: bool, ran: &mut Vec<Ran>) -> Outcome {
+    match cases(programs, long, ran) {
         Ok(count) => count.outcome(),
         Err(error) => Outcome::Failed(format!("{error:#}")),
     }
 }
 
-fn cases(built: Option<Vec<Program>>, long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
-    let build = || test_programs::build(&["-p", "weft-e2e"]);
-    let own = folder("e2e").context("there is no crate e2e")?;
-    let mut programs = built.map_or_else(build, Ok)?;
-    programs.retain(|program| program.package == own);
+fn cases(programs: &[Program], long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
     ensure!(!programs.is_empty(), "cargo names no test program of weft-e2e");
+    let own = folder("e2e").context("there is no crate e2e")?;
     let third = if long { None } else { third() };
     let limit = Duration::from_mins(if long { 30 } else { 5 });
     let start = |path: &Path| {
         let mut command = limited(path, limit);
-        command.current_dir(&own).env("WEFT_BIN", target().join(profile(long)).join("weft"));
+        command.current_dir(&own).env("WEFT_BIN", weft(long));
         if let Some(third) = third {
             command.env("WEFT_E2E_THIRD", third.to_string());
         }
@@ -50,7 +47,7 @@ fn cases(built: Option<Vec<Program>>, long: bool, ran: &mut Vec<Ran>) -> anyhow:
     };
     let mut count = Count::default();
     let mut planned = Vec::new();
-    for Program { name, path, .. } in &programs {
+    for Program { name, path, .. } in programs {
         let mut command = start(path);
         if name == LIBRARY {
             count.add(library(command)?);

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::cargo::{cargo, folder, profile, root, target};
+use crate::cargo::{cargo, folder, root, target};
 use crate::log::Log;
 use crate::programs::Installation;
 use crate::shards::Ran;
@@ -22,9 +22,7 @@ pub struct Run {
     pub installation: Option<Installation>,
     /// The results of the end-to-end cases.
     pub ran: Vec<Ran>,
-    /// Whether an earlier stage has built weft.
-    pub has_weft: bool,
-    /// The test programs that an earlier stage has built.
+    /// The test programs that an earlier stage has built, and weft beside them.
     pub programs: Option<Vec<Program>>,
     /// Where output goes.
     pub log: Log,
@@ -73,7 +71,7 @@ pub const END_TO_END: &str = "end-to-end";
 pub const STAGES: [Stage; 8] = [
     Stage::new("format", "cargo fmt --check", format),
     Stage::new("lint", "clippy over all targets, warnings denied", lint),
-    Stage::new("build", "the command and its preload library, optimised", build),
+    Stage::new("build", "weft, its libraries, the examples and all test programs", build),
     Stage::new("test", "unit, property, conformance, layer tests and the fuzz corpus", test),
     Stage::new("loom", "models of the shared-memory algorithms", loom).beside(),
     Stage::new(
@@ -96,31 +94,41 @@ fn lint(run: &mut Run) -> Outcome {
 }
 
 fn build(run: &mut Run) -> Outcome {
-    if folder("preload").is_none() {
-        return Outcome::Skipped("there is no crate preload".into());
+    match test_programs::build() {
+        Ok(programs) => run.programs = Some(programs),
+        Err(error) => return Outcome::Failed(format!("{error:#}")),
     }
-    let mut command = cargo(&["build", "--quiet"]);
+    if !run.long {
+        return Outcome::Passed(String::new());
+    }
+    let mut command = cargo(&["build", "--quiet", "--release"]);
     command.args(
         ["weft-cli", "weft-preload", "weft-shmem", "weft-fi"].map(|name| format!("-p{name}")),
     );
     // An end-to-end case runs it. One build, so that the packages have the same features.
     command.args(["-p", "weft-examples", "--lib", "--bins", "--example", "ping"]);
-    command.args(["--profile", profile(run.long)]);
-    let outcome = checked(run, command, "see the errors above");
-    run.has_weft = matches!(outcome, Outcome::Passed(_));
-    outcome
+    checked(run, command, "see the errors above")
+}
+
+/// The test programs, built unless an earlier stage did: those of the end-to-end tests, or all
+/// others.
+fn programs(run: &mut Run, of_end_to_end: bool) -> Result<Vec<Program>, Outcome> {
+    if run.programs.is_none()
+        && let failed @ Outcome::Failed(_) = build(run)
+    {
+        return Err(failed);
+    }
+    let own = folder("e2e");
+    let is_own = |program: &Program| own.as_ref().is_some_and(|own| program.package == *own);
+    let programs = run.programs.iter().flatten();
+    Ok(programs.filter(|program| is_own(program) == of_end_to_end).cloned().collect())
 }
 
 fn test(run: &mut Run) -> Outcome {
-    let programs = match test_programs::build(&["--workspace"]) {
+    let programs = match programs(run, false) {
         Ok(programs) => programs,
-        Err(error) => return Outcome::Failed(format!("{error:#}")),
+        Err(failed) => return failed,
     };
-    // Those of the end-to-end tests have a stage of their own.
-    let end_to_end = folder("e2e");
-    let (of_cases, programs) = (programs.into_iter())
-        .partition(|program| end_to_end.as_ref().is_some_and(|own| program.package == *own));
-    run.programs = Some(of_cases);
     let mut count = test_programs::run(programs);
     let arguments = ["test", "--workspace", "--doc", "--quiet", "--no-fail-fast"];
     match counted(run, cargo(&arguments)) {
@@ -242,19 +250,15 @@ fn docs(run: &mut Run) -> Outcome {
 }
 
 fn end_to_end(run: &mut Run) -> Outcome {
-    if folder("e2e").is_none() {
-        return Outcome::Skipped("there is no crate e2e".into());
-    }
+    let programs = match programs(run, true) {
+        Ok(programs) => programs,
+        Err(failed) => return failed,
+    };
     let missing = run.installation.take().unwrap_or_else(Installation::begin).end();
     if !missing.is_empty() {
         println!("not installed, so cases will be ignored: {}", missing.join(", "));
     }
-    if !run.has_weft
-        && let Outcome::Failed(reason) = build(run)
-    {
-        return Outcome::Failed(format!("weft does not build: {reason}"));
-    }
-    end_to_end::run(run.programs.take(), run.long, &mut run.ran)
+    end_to_end::run(&programs, run.long, &mut run.ran)
 }
 
 /// Runs a command that passes when its exit status is success.

@@ -37,11 +37,11 @@ pub struct Program {
     pub package: PathBuf,
 }
 
-/// Builds the test programs of the packages that `which` names for cargo, and the programs that
-/// they run. They are built without optimisation.
-pub fn build(which: &[&str]) -> anyhow::Result<Vec<Program>> {
-    let output = cargo(&["test", "--no-run", "--quiet", "--message-format", "json"])
-        .args(which)
+/// Builds the test programs of the workspace, and what they run: one build, in which each package
+/// is compiled once.
+pub fn build() -> anyhow::Result<Vec<Program>> {
+    let output = cargo(&["build", "--workspace", "--quiet", "--message-format", "json"])
+        .args(["--lib", "--bins", "--examples", "--tests"])
         .stderr(Stdio::inherit())
         .output()
         .context("cargo cannot be run")?;

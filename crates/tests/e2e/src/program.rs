@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use crate::Skip;
 
-/// The `weft` to test. Without `WEFT_BIN` it is built in the profile of `cargo verify`.
+/// The `weft` to test. Without `WEFT_BIN` it is built without optimisation.
 ///
 /// # Panics
 /// When `WEFT_BIN` is not a file, or weft does not build.
@@ -24,31 +24,12 @@ pub fn weft() -> &'static Path {
         let target = own.ancestors().nth(3).expect("cargo runs tests in its target directory");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let built = Command::new(cargo)
-            .args([
-                "build",
-                "--profile",
-                "verify",
-                "--quiet",
-                "-p",
-                "weft-cli",
-                "-p",
-                "weft-preload",
-                "-p",
-                "weft-shmem",
-                "-p",
-                "weft-fi",
-                "-p",
-                "weft-examples",
-                "--lib",
-                "--bins",
-                "--example",
-                "ping",
-            ])
+            .args(["build", "--workspace", "--quiet", "--lib", "--bins", "--examples"])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env("CARGO_TARGET_DIR", target)
             .status();
         assert!(built.is_ok_and(|status| status.success()), "weft does not build");
-        target.join("verify/weft")
+        target.join("debug/weft")
     })
 }
 
