@@ -19,6 +19,7 @@ use crate::operation::{
     Access, Issued, MessageHeader, Operation, RemoteKey, Signal, Target, Value,
 };
 use crate::register::Register;
+use crate::request::Request;
 use crate::service::Ticket;
 use crate::word::Word;
 
@@ -509,6 +510,18 @@ pub trait Endpoint: Send {
     fn resolve(&mut self, of: Peer, key: RemoteKey, context: u64)
     -> Result<Issued, OperationError>;
 
+    /// Starts a one-sided operation. The calls below, down to [`Endpoint::atomic`], and
+    /// [`Endpoint::fence`] are this one with a request of their own.
+    ///
+    /// # Errors
+    /// [`OperationError`]; nothing was done then.
+    fn issue(
+        &mut self,
+        to: Peer,
+        request: Request<'_, Self::Region>,
+        operation: Operation,
+    ) -> Result<Issued, OperationError>;
+
     /// Writes into a peer's region. Any length is allowed, including 0.
     ///
     /// # Errors
@@ -519,7 +532,9 @@ pub trait Endpoint: Send {
         source: Source<'_, Self::Region>,
         target: Target,
         operation: Operation,
-    ) -> Result<Issued, OperationError>;
+    ) -> Result<Issued, OperationError> {
+        self.issue(to, Request::Put { ranges: &[(source, target)] }, operation)
+    }
 
     /// Writes the low `length` bytes (1 to 8) of `value`, little-endian. They travel in the
     /// descriptor.
@@ -533,7 +548,9 @@ pub trait Endpoint: Send {
         length: u8,
         target: Target,
         operation: Operation,
-    ) -> Result<Issued, OperationError>;
+    ) -> Result<Issued, OperationError> {
+        self.issue(to, Request::PutImmediate { value, length, target }, operation)
+    }
 
     /// Writes several ranges as one operation, with one completion and one notification. The
     /// notification has the key and offset of the first range, and the number of bytes of all.
@@ -545,7 +562,9 @@ pub trait Endpoint: Send {
         to: Peer,
         ranges: &[(Source<'_, Self::Region>, Target)],
         operation: Operation,
-    ) -> Result<Issued, OperationError>;
+    ) -> Result<Issued, OperationError> {
+        self.issue(to, Request::Put { ranges }, operation)
+    }
 
     /// Writes into a peer's region and then changes one word of the peer. A peer that reads the
     /// word's new value also reads the data. Both happen, or neither.
@@ -559,7 +578,9 @@ pub trait Endpoint: Send {
         target: Target,
         signal: Signal,
         operation: Operation,
-    ) -> Result<Issued, OperationError>;
+    ) -> Result<Issued, OperationError> {
+        self.issue(to, Request::PutSignal { source, target, signal }, operation)
+    }
 
     /// Adds a notification with `value` and `class` to the peer's queue. Needs no region.
     ///
@@ -577,7 +598,9 @@ pub trait Endpoint: Send {
         source: Target,
         into: LocalRange<'_, Self::Region>,
         operation: Operation,
-    ) -> Result<Issued, OperationError>;
+    ) -> Result<Issued, OperationError> {
+        self.issue(from, Request::Get { ranges: &[(source, into)] }, operation)
+    }
 
     /// Reads several ranges as one operation; see [`Endpoint::put_vectored`].
     ///
@@ -588,7 +611,9 @@ pub trait Endpoint: Send {
         from: Peer,
         ranges: &[(Target, LocalRange<'_, Self::Region>)],
         operation: Operation,
-    ) -> Result<Issued, OperationError>;
+    ) -> Result<Issued, OperationError> {
+        self.issue(from, Request::Get { ranges }, operation)
+    }
 
     /// Applies an atomic operation to a word of a peer's region. The value is the word's former
     /// one, [`Value::Word`], if [`Atomic::fetches`].
@@ -601,7 +626,9 @@ pub trait Endpoint: Send {
         target: Target,
         atomic: Atomic,
         operation: Operation,
-    ) -> Result<Issued, OperationError>;
+    ) -> Result<Issued, OperationError> {
+        self.issue(to, Request::Atomic { target, atomic }, operation)
+    }
 
     /// Orders what this endpoint does to a peer: operations, messages and notifications that come
     /// later take effect after all that came before. Nothing waits in the caller. Where one
@@ -616,7 +643,9 @@ pub trait Endpoint: Send {
     ///
     /// # Errors
     /// [`OperationError::PeerDown`], [`OperationError::UnknownPeer`].
-    fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError>;
+    fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError> {
+        self.issue(to, Request::Fence, Operation::new(context))
+    }
 
     /// Completes when everything that this endpoint did to any peer before is visible there or has
     /// ended with an error.

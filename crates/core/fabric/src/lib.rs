@@ -96,6 +96,7 @@ mod notify;
 mod opening;
 mod operation;
 mod register;
+mod request;
 pub mod rules;
 mod service;
 pub mod terms;
@@ -125,5 +126,6 @@ pub use operation::{
     Target, Value,
 };
 pub use register::Register;
+pub use request::Request;
 pub use service::{InvalidName, ServiceName, Ticket};
 pub use word::Word;

@@ -27,6 +27,18 @@ pub const fn check_range(offset: u64, length: u64, region: u64) -> Result<(), Re
     }
 }
 
+/// Checks the number of bytes of an immediate put, which has 1 to 8.
+///
+/// # Errors
+/// [`OperationError::InvalidLength`].
+#[inline]
+pub const fn check_immediate(length: u8) -> Result<u8, OperationError> {
+    match length {
+        1..=8 => Ok(length),
+        _ => Err(OperationError::InvalidLength { length: length as u64 }),
+    }
+}
+
 impl Access {
     /// The rights with these bits, if a key can have them: some, none that is unknown, and atomics
     /// only beside both others, since an atomic reads and writes.

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Armed, Atomic, Audience, Capabilities, ConnectError, Endpoint, EndpointAddress, Event,
+    Access, Armed, Audience, Capabilities, ConnectError, Endpoint, EndpointAddress, Event,
     GrantError, Group, GroupError, InviteError, Issued, LocalRange, MessageHeader, Operation,
-    OperationError, PartitionId, Peer, Reach, Register, RegisterError, RemoteKey, SendError,
-    Signal, Source, Target, Ticket, Value, Waited, WindowError,
+    OperationError, PartitionId, Peer, Reach, Register, RegisterError, RemoteKey, Request,
+    SendError, Ticket, Value, Waited, WindowError,
 };
 use weft_swarm::{Kind, Plan, Violation, run, run_over};
 use weft_transport_sim::{SimEndpoint, SimRegion, SimWindow};
@@ -175,54 +175,11 @@ impl Endpoint for Faulty {
         ) -> Result<Issued, GrantError>;
         fn resolve(&mut self, of: Peer, key: RemoteKey, context: u64)
             -> Result<Issued, OperationError>;
-        fn put(
-            &mut self,
-            to: Peer,
-            source: Source<'_, SimRegion>,
-            target: Target,
-            operation: Operation
-        ) -> Result<Issued, OperationError>;
-        fn put_immediate(
-            &mut self,
-            to: Peer,
-            value: u64,
-            length: u8,
-            target: Target,
-            operation: Operation
-        ) -> Result<Issued, OperationError>;
-        fn put_vectored(
-            &mut self,
-            to: Peer,
-            ranges: &[(Source<'_, SimRegion>, Target)],
-            operation: Operation
-        ) -> Result<Issued, OperationError>;
-        fn put_signal(
-            &mut self,
-            to: Peer,
-            source: Source<'_, SimRegion>,
-            target: Target,
-            signal: Signal,
-            operation: Operation
-        ) -> Result<Issued, OperationError>;
+        fn issue(&mut self, to: Peer, request: Request<'_, SimRegion>, operation: Operation)
+            -> Result<Issued, OperationError>;
         fn put_notification(&mut self, to: Peer, class: u8, value: u64)
             -> Result<(), OperationError>;
-        fn get(
-            &mut self,
-            from: Peer,
-            source: Target,
-            into: LocalRange<'_, SimRegion>,
-            operation: Operation
-        ) -> Result<Issued, OperationError>;
-        fn get_vectored(
-            &mut self,
-            from: Peer,
-            ranges: &[(Target, LocalRange<'_, SimRegion>)],
-            operation: Operation
-        ) -> Result<Issued, OperationError>;
-        fn atomic(&mut self, to: Peer, target: Target, atomic: Atomic, operation: Operation)
-            -> Result<Issued, OperationError>;
         fn order(&mut self, to: Peer) -> Result<(), OperationError>;
-        fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError>;
         fn fence_all(&mut self, context: u64) -> Result<Issued, OperationError>;
         fn cancel(&mut self, to: Peer, context: u64) -> Result<(), OperationError>;
         fn window(&mut self, to: Peer, key: RemoteKey) -> Result<SimWindow, WindowError>;

@@ -8,7 +8,7 @@ use weft_fabric::{
     Access, Armed, Atomic, AtomicOperation, Audience, Capabilities, ConnectError, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
     LocalRange, MessageHeader, Notify, Operation, OperationError, PartitionId, Peer, Reach,
-    Register, RegisterError, RemoteKey, Report, SendError, Signal, Source, Target, Ticket, Value,
+    Register, RegisterError, RemoteKey, Report, Request, SendError, Source, Target, Ticket, Value,
     Waited, Width, WindowError,
 };
 use weft_memory::Memory;
@@ -433,6 +433,25 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
         }
     }
 
+    fn issue(
+        &mut self,
+        to: Peer,
+        request: Request<'_, LayeredRegion>,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        match way(to) {
+            Way::Near(to) => {
+                let range = |range, _: &mut ShmEndpoint| Ok(region::near(range));
+                let issue = |near: &mut ShmEndpoint, request: Request<'_, ShmRegion>| {
+                    near.issue(to, request, operation)
+                };
+                request.issue_at(&mut self.near, range, issue)
+            }
+            Way::Far(to) => request
+                .issue_at(self.far()?, far_range, |far, request| far.issue(to, request, operation)),
+        }
+    }
+
     #[inline(always)]
     fn put(
         &mut self,
@@ -444,63 +463,6 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
         match way(to) {
             Way::Near(to) => self.near.put(to, near_source(source), target, operation),
             Way::Far(to) => self.put_far(to, source, target, operation),
-        }
-    }
-
-    fn put_immediate(
-        &mut self,
-        to: Peer,
-        value: u64,
-        length: u8,
-        target: Target,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        match way(to) {
-            Way::Near(to) => self.near.put_immediate(to, value, length, target, operation),
-            Way::Far(to) => self.far()?.put_immediate(to, value, length, target, operation),
-        }
-    }
-
-    fn put_vectored(
-        &mut self,
-        to: Peer,
-        ranges: &[(Source<'_, LayeredRegion>, Target)],
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        match way(to) {
-            Way::Near(to) => {
-                let ranges: Vec<_> =
-                    ranges.iter().map(|(source, target)| (near_source(*source), *target)).collect();
-                self.near.put_vectored(to, &ranges, operation)
-            }
-            Way::Far(to) => {
-                let far = self.far()?;
-                let ranges = ranges.iter().map(|(source, target)| {
-                    Ok::<_, OperationError>((far_source(*source, far)?, *target))
-                });
-                let ranges: Vec<_> = ranges.collect::<Result<_, _>>()?;
-                far.put_vectored(to, &ranges, operation)
-            }
-        }
-    }
-
-    fn put_signal(
-        &mut self,
-        to: Peer,
-        source: Source<'_, LayeredRegion>,
-        target: Target,
-        signal: Signal,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        match way(to) {
-            Way::Near(to) => {
-                self.near.put_signal(to, near_source(source), target, signal, operation)
-            }
-            Way::Far(to) => {
-                let far = self.far()?;
-                let source = far_source(source, far)?;
-                far.put_signal(to, source, target, signal, operation)
-            }
         }
     }
 
@@ -528,29 +490,6 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
         }
     }
 
-    fn get_vectored(
-        &mut self,
-        from: Peer,
-        ranges: &[(Target, LocalRange<'_, LayeredRegion>)],
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        match way(from) {
-            Way::Near(from) => {
-                let ranges: Vec<_> =
-                    ranges.iter().map(|(source, into)| (*source, region::near(*into))).collect();
-                self.near.get_vectored(from, &ranges, operation)
-            }
-            Way::Far(from) => {
-                let far = self.far()?;
-                let ranges = ranges.iter().map(|(source, into)| {
-                    Ok::<_, OperationError>((*source, far_range(*into, far)?))
-                });
-                let ranges: Vec<_> = ranges.collect::<Result<_, _>>()?;
-                far.get_vectored(from, &ranges, operation)
-            }
-        }
-    }
-
     #[inline(always)]
     fn atomic(
         &mut self,
@@ -574,13 +513,6 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
         match way(to) {
             Way::Near(to) => self.near.order(to),
             Way::Far(to) => self.far()?.order(to),
-        }
-    }
-
-    fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError> {
-        match way(to) {
-            Way::Near(to) => self.near.fence(to, context),
-            Way::Far(to) => self.far()?.fence(to, context),
         }
     }
 

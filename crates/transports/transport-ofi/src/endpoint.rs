@@ -5,18 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Armed, Atomic, Audience, Capabilities, Command, ConnectError, Endpoint,
-    EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
-    LocalRange, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register,
-    RegisterError, RemoteKey, SendError, Signal, Source, Target, Ticket, Value, Waited, Watchable,
-    Way, WindowError,
+    Access, Armed, Audience, Capabilities, ConnectError, Endpoint, EndpointAddress, Event,
+    GrantError, Group, GroupError, HostMemory, InviteError, Issued, LocalRange, MessageHeader,
+    Operation, OperationError, PartitionId, Peer, Reach, Register, RegisterError, RemoteKey,
+    Request, SendError, Ticket, Value, Waited, Watchable, Way, WindowError,
 };
 use weft_memory::Memory;
 use weft_sync::{AdaptiveWait, Step};
 
-use crate::engine::{Into, Reply, Wanted};
+use crate::engine::{Reply, Wanted};
 use crate::nic::Nic;
-use crate::packet::Request;
 use crate::region::OfiRegion;
 use crate::shared::Shared;
 use crate::window::OfiWindow;
@@ -76,17 +74,6 @@ impl<N: Nic> OfiEndpoint<N> {
     /// it does not tell.
     pub fn each_descriptor(&self, look: &mut dyn FnMut(BorrowedFd<'_>)) {
         self.shared.each_descriptor(look);
-    }
-
-    fn issue(
-        &mut self,
-        to: Peer,
-        wanted: Wanted<'_>,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let mut station = self.shared.lock();
-        station.engine.issue(to, wanted, operation, Reply::Event)?;
-        Ok(Issued::Pending)
     }
 }
 
@@ -210,98 +197,27 @@ impl<N: Nic> Endpoint for OfiEndpoint<N> {
         self.shared.lock().engine.resolve(of, key, context)
     }
 
-    fn put(
+    fn issue(
         &mut self,
         to: Peer,
-        source: Source<'_, OfiRegion>,
-        target: Target,
+        request: Request<'_, OfiRegion>,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.issue(to, Wanted::Put(vec![(source, target)], None), operation)
-    }
-
-    fn put_immediate(
-        &mut self,
-        to: Peer,
-        value: u64,
-        length: u8,
-        target: Target,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        if !(1..=8).contains(&length) {
-            let error = OperationError::InvalidLength { length: length.into() };
-            return Err(self.shared.lock().engine.count_refusal(error));
+        let engine = &mut self.shared.lock().engine;
+        if let Request::Fence = request {
+            return engine.fence(to, operation.context);
         }
-        let request = Request::Store { target, value, length, is_word: false };
-        let range = (target.key, target.offset, length.into());
-        self.issue(to, Wanted::Ask(Some(Command::ImmediatePut), request, range), operation)
-    }
-
-    fn put_vectored(
-        &mut self,
-        to: Peer,
-        ranges: &[(Source<'_, OfiRegion>, Target)],
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        self.issue(to, Wanted::Put(ranges.to_vec(), None), operation)
-    }
-
-    fn put_signal(
-        &mut self,
-        to: Peer,
-        source: Source<'_, OfiRegion>,
-        target: Target,
-        signal: Signal,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        self.issue(to, Wanted::Put(vec![(source, target)], Some(signal)), operation)
+        let wanted = Wanted::new(request).map_err(|error| engine.count_refusal(error))?;
+        engine.issue(to, wanted, operation, Reply::Event)?;
+        Ok(Issued::Pending)
     }
 
     fn put_notification(&mut self, to: Peer, class: u8, value: u64) -> Result<(), OperationError> {
         self.shared.lock().engine.put_notification(to, class, value)
     }
 
-    fn get(
-        &mut self,
-        from: Peer,
-        source: Target,
-        into: LocalRange<'_, OfiRegion>,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        self.get_vectored(from, &[(source, into)], operation)
-    }
-
-    fn get_vectored(
-        &mut self,
-        from: Peer,
-        ranges: &[(Target, LocalRange<'_, OfiRegion>)],
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let into = |range: &LocalRange<'_, OfiRegion>| {
-            Into::Region(range.region.clone(), range.offset, range.length)
-        };
-        let ranges = ranges.iter().map(|(source, range)| (*source, into(range))).collect();
-        self.issue(from, Wanted::Get(ranges), operation)
-    }
-
-    fn atomic(
-        &mut self,
-        to: Peer,
-        target: Target,
-        atomic: Atomic,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let range = (target.key, target.offset, atomic.width.bytes());
-        let request = Request::Atomic(target, atomic);
-        self.issue(to, Wanted::Ask(Some(Command::Atomic), request, range), operation)
-    }
-
     fn order(&mut self, to: Peer) -> Result<(), OperationError> {
         self.shared.lock().engine.order(to)
-    }
-
-    fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError> {
-        self.shared.lock().engine.fence(to, context)
     }
 
     fn fence_all(&mut self, context: u64) -> Result<Issued, OperationError> {

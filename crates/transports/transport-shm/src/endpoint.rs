@@ -32,7 +32,7 @@ use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, ConnectError, DownReason, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
     LocalRange, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register,
-    RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket, Value,
+    RegisterError, RemoteKey, Request, SendError, ServiceName, Source, Target, Ticket, Value,
     Waited, Watchable, WindowError,
 };
 use weft_memory::{Memory, MemoryOptions, SegmentError};
@@ -369,6 +369,37 @@ impl Endpoint for ShmEndpoint {
         self.do_resolve(of, key, context).map_err(|error| self.note(error))
     }
 
+    // Inlined, so that nothing is left of it in calls with a request of their own.
+    #[inline(always)]
+    fn issue(
+        &mut self,
+        to: Peer,
+        request: Request<'_, ShmRegion>,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        let done = match request {
+            Request::Put { ranges } => {
+                let done = self.do_put_vectored(to, ranges, operation);
+                return done.or_else(|error| self.put_otherwise(error, to, ranges, operation));
+            }
+            Request::Get { ranges } => {
+                let done = self.do_get_vectored(to, ranges, operation);
+                return done.or_else(|error| self.get_otherwise(error, to, ranges, operation));
+            }
+            Request::Atomic { target, atomic } => {
+                return self.do_atomic(to, target, atomic, operation);
+            }
+            Request::PutSignal { source, target, signal } => {
+                self.do_put_signal(to, &source, target, signal, operation)
+            }
+            Request::PutImmediate { value, length, target } => {
+                self.do_put_immediate(to, value, length, target, operation)
+            }
+            Request::Fence => return self.order(to).map(|()| Issued::Done(Value::Nothing)),
+        };
+        done.map_err(|error| self.note(error))
+    }
+
     // Inlined, so that a caller with a constant operation compiles to the stores for that case
     // only.
     #[inline(always)]
@@ -381,40 +412,6 @@ impl Endpoint for ShmEndpoint {
     ) -> Result<Issued, OperationError> {
         let done = self.do_put(to, &source, target, operation);
         done.or_else(|error| self.put_otherwise(error, to, &[(source, target)], operation))
-    }
-
-    fn put_immediate(
-        &mut self,
-        to: Peer,
-        value: u64,
-        length: u8,
-        target: Target,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let done = self.do_put_immediate(to, value, length, target, operation);
-        done.map_err(|error| self.note(error))
-    }
-
-    fn put_vectored(
-        &mut self,
-        to: Peer,
-        ranges: &[(Source<'_, ShmRegion>, Target)],
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let done = self.do_put_vectored(to, ranges, operation);
-        done.or_else(|error| self.put_otherwise(error, to, ranges, operation))
-    }
-
-    fn put_signal(
-        &mut self,
-        to: Peer,
-        source: Source<'_, ShmRegion>,
-        target: Target,
-        signal: Signal,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let done = self.do_put_signal(to, &source, target, signal, operation);
-        done.map_err(|error| self.note(error))
     }
 
     fn put_notification(&mut self, to: Peer, class: u8, value: u64) -> Result<(), OperationError> {
@@ -430,16 +427,6 @@ impl Endpoint for ShmEndpoint {
     ) -> Result<Issued, OperationError> {
         let done = self.do_get(from, source, into, operation);
         done.or_else(|error| self.get_otherwise(error, from, &[(source, into)], operation))
-    }
-
-    fn get_vectored(
-        &mut self,
-        from: Peer,
-        ranges: &[(Target, LocalRange<'_, ShmRegion>)],
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let done = self.do_get_vectored(from, ranges, operation);
-        done.or_else(|error| self.get_otherwise(error, from, ranges, operation))
     }
 
     // Inlined, so that a caller with a constant operation compiles to that one instruction.
@@ -458,10 +445,6 @@ impl Endpoint for ShmEndpoint {
         // Copies ended when their calls returned; only accesses through windows are unordered.
         std::sync::atomic::fence(Ordering::SeqCst);
         self.peers.find(to).map(drop).map_err(|lost| self.note(lost.into()))
-    }
-
-    fn fence(&mut self, to: Peer, _context: u64) -> Result<Issued, OperationError> {
-        self.order(to).map(|()| Issued::Done(Value::Nothing))
     }
 
     fn fence_all(&mut self, _context: u64) -> Result<Issued, OperationError> {

@@ -473,13 +473,11 @@ impl ShmEndpoint {
         operation: Operation,
     ) -> Result<Issued, OperationError> {
         let command = Command::ImmediatePut;
-        let length = u64::from(length);
-        if !(1..=8).contains(&length) {
-            self.peers.live(to)?;
-            return Err(OperationError::InvalidLength { length });
-        }
+        let length = weft_fabric::rules::check_immediate(length)
+            .or_else(|error| self.peers.live(to).map_err(OperationError::from).and(Err(error)))?;
         let bytes = value.to_le_bytes();
-        let bytes = &bytes[..usize::try_from(length).unwrap_or(8)];
+        let bytes = &bytes[..usize::from(length)];
+        let length = u64::from(length);
         let begun = self.registers.begin_put();
         let (mapped, _) = mapped_for!(self, to, command, operation.notify, target.key);
         let start = mapped.check(command, target.offset, length)?;

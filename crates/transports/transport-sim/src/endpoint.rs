@@ -6,15 +6,15 @@
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Armed, Atomic, Audience, Capabilities, Command, ConnectError, Endpoint,
-    EndpointAddress, Event, GrantError, Group, GroupError, InviteError, Issued, LocalRange,
-    MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register, RegisterError,
-    RemoteKey, SendError, Signal, Source, Target, Ticket, Value, Waited, Way, WindowError,
+    Access, Armed, Audience, Capabilities, ConnectError, Endpoint, EndpointAddress, Event,
+    GrantError, Group, GroupError, InviteError, Issued, LocalRange, MessageHeader, Operation,
+    OperationError, PartitionId, Peer, Reach, Register, RegisterError, RemoteKey, Request,
+    SendError, Ticket, Value, Waited, Way, WindowError,
 };
 
 use crate::memory::SimRegion;
 use crate::opening::Opened;
-use crate::rma::{Call, PutSource, Reply, Wanted, WantedGet, WantedPut};
+use crate::rma::{Call, Reply, Wanted};
 use crate::window::SimWindow;
 use crate::world::{Id, SimWorld, WorldState};
 
@@ -33,17 +33,6 @@ impl SimEndpoint {
     pub(crate) fn new(world: SimWorld, opened: Opened, capabilities: Capabilities) -> Self {
         let Opened { id, address, partition, host } = opened;
         Self { world, id, address, partition, host, capabilities }
-    }
-
-    fn issue(
-        &mut self,
-        peer: Peer,
-        what: Wanted,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let call = Call { what, operation };
-        self.world.lock().issue(self.id, peer, call, Reply::Event)?;
-        Ok(Issued::Pending)
     }
 
     /// True when the program may take the next event. Handles everything due now first.
@@ -166,91 +155,20 @@ impl Endpoint for SimEndpoint {
             .map_err(|error| state.count_refusal(self.id, error))
     }
 
-    fn put(
+    fn issue(
         &mut self,
         to: Peer,
-        source: Source<'_, SimRegion>,
-        target: Target,
+        request: Request<'_, SimRegion>,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.put_vectored(to, &[(source, target)], operation)
-    }
-
-    fn put_immediate(
-        &mut self,
-        to: Peer,
-        value: u64,
-        length: u8,
-        target: Target,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        if !(1..=8).contains(&length) {
-            let error = OperationError::InvalidLength { length: u64::from(length) };
-            return Err(self.world.lock().count_refusal(self.id, error));
-        }
-        let bytes = value.to_le_bytes()[..usize::from(length)].to_vec();
-        let source = PutSource::Bytes(bytes);
-        let ranges = vec![WantedPut { source, target, length: u64::from(length) }];
-        let what = Wanted::Put { command: Command::ImmediatePut, ranges, signal: None };
-        self.issue(to, what, operation)
-    }
-
-    fn put_vectored(
-        &mut self,
-        to: Peer,
-        ranges: &[(Source<'_, SimRegion>, Target)],
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let ranges =
-            ranges.iter().map(|(source, target)| WantedPut::new(*source, *target)).collect();
-        self.issue(to, Wanted::Put { command: Command::Put, ranges, signal: None }, operation)
-    }
-
-    fn put_signal(
-        &mut self,
-        to: Peer,
-        source: Source<'_, SimRegion>,
-        target: Target,
-        signal: Signal,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let ranges = vec![WantedPut::new(source, target)];
-        let signal = Some(signal);
-        self.issue(to, Wanted::Put { command: Command::Put, ranges, signal }, operation)
+        let mut state = self.world.lock();
+        let what = Wanted::new(request).map_err(|error| state.count_refusal(self.id, error))?;
+        state.issue(self.id, to, Call { what, operation }, Reply::Event)?;
+        Ok(Issued::Pending)
     }
 
     fn put_notification(&mut self, to: Peer, class: u8, value: u64) -> Result<(), OperationError> {
         self.world.lock().put_notification(self.id, to, class, value)
-    }
-
-    fn get(
-        &mut self,
-        from: Peer,
-        source: Target,
-        into: LocalRange<'_, SimRegion>,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        self.get_vectored(from, &[(source, into)], operation)
-    }
-
-    fn get_vectored(
-        &mut self,
-        from: Peer,
-        ranges: &[(Target, LocalRange<'_, SimRegion>)],
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let ranges = ranges.iter().map(|(source, into)| WantedGet::new(*source, *into)).collect();
-        self.issue(from, Wanted::Get(ranges), operation)
-    }
-
-    fn atomic(
-        &mut self,
-        to: Peer,
-        target: Target,
-        atomic: Atomic,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        self.issue(to, Wanted::Atomic { target, atomic }, operation)
     }
 
     fn order(&mut self, to: Peer) -> Result<(), OperationError> {
@@ -259,10 +177,6 @@ impl Endpoint for SimEndpoint {
         let target = target.map_err(|error| state.count_refusal(self.id, error))?;
         state.put_in_order((self.id, target));
         Ok(())
-    }
-
-    fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError> {
-        self.issue(to, Wanted::Fence, Operation::new(context))
     }
 
     fn fence_all(&mut self, context: u64) -> Result<Issued, OperationError> {

@@ -95,6 +95,32 @@ pub(crate) enum PutSource {
     Region(SimRegion, u64),
 }
 
+impl Wanted {
+    pub fn new(request: weft_fabric::Request<'_, SimRegion>) -> Result<Self, OperationError> {
+        Ok(match request {
+            weft_fabric::Request::Put { ranges } => {
+                let ranges = ranges.iter().map(|(source, to)| WantedPut::new(*source, *to));
+                Self::Put { command: Command::Put, ranges: ranges.collect(), signal: None }
+            }
+            weft_fabric::Request::PutSignal { source, target, signal } => {
+                let ranges = vec![WantedPut::new(source, target)];
+                Self::Put { command: Command::Put, ranges, signal: Some(signal) }
+            }
+            weft_fabric::Request::PutImmediate { value, length, target } => {
+                let length = weft_fabric::rules::check_immediate(length)?;
+                let source = PutSource::Bytes(value.to_le_bytes()[..usize::from(length)].to_vec());
+                let ranges = vec![WantedPut { source, target, length: length.into() }];
+                Self::Put { command: Command::ImmediatePut, ranges, signal: None }
+            }
+            weft_fabric::Request::Get { ranges } => Self::Get(
+                ranges.iter().map(|(source, into)| WantedGet::new(*source, *into)).collect(),
+            ),
+            weft_fabric::Request::Atomic { target, atomic } => Self::Atomic { target, atomic },
+            weft_fabric::Request::Fence => Self::Fence,
+        })
+    }
+}
+
 impl WantedPut {
     pub fn new(source: Source<'_, SimRegion>, target: Target) -> Self {
         let length = source.length();

@@ -1,6 +1,6 @@
 //! The wish of a call: its action, its range, and the checks that need nobody else.
 
-use weft_fabric::{Command, OperationError, RemoteKey, Signal, Source, Target};
+use weft_fabric::{Command, LocalRange, OperationError, RemoteKey, Signal, Source, Target, rules};
 
 use crate::packet::Request;
 use crate::region::OfiRegion;
@@ -23,7 +23,37 @@ pub(crate) enum Into {
     Window(u64),
 }
 
-impl Wanted<'_> {
+impl<'a> Wanted<'a> {
+    /// The wish of a request of a program. A fence wishes for nothing: it is not one.
+    pub fn new(request: weft_fabric::Request<'a, OfiRegion>) -> Result<Self, OperationError> {
+        use weft_fabric::Request as Of;
+        let ask = |command, request, target: Target, length| {
+            Self::Ask(Some(command), request, (target.key, target.offset, length))
+        };
+        Ok(match request {
+            Of::Put { ranges } => Self::Put(ranges.to_vec(), None),
+            Of::PutSignal { source, target, signal } => {
+                Self::Put(vec![(source, target)], Some(signal))
+            }
+            Of::PutImmediate { value, length, target } => {
+                let length = rules::check_immediate(length)?;
+                let request = Request::Store { target, value, length, is_word: false };
+                ask(Command::ImmediatePut, request, target, length.into())
+            }
+            Of::Get { ranges } => {
+                let into = |range: &LocalRange<'_, OfiRegion>| {
+                    Into::Region(range.region.clone(), range.offset, range.length)
+                };
+                Self::Get(ranges.iter().map(|(source, range)| (*source, into(range))).collect())
+            }
+            Of::Atomic { target, atomic } => {
+                let request = Request::Atomic(target, atomic);
+                ask(Command::Atomic, request, target, atomic.width.bytes())
+            }
+            Of::Fence => return Err(OperationError::Empty),
+        })
+    }
+
     pub(super) fn command(&self) -> Option<Command> {
         match self {
             Self::Put(..) => Some(Command::Put),
