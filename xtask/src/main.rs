@@ -1,4 +1,5 @@
-//! Layer 5: the tasks `cargo demo` and `cargo verify`, which cargo alone cannot express.
+//! Layer 5: the tasks `cargo demo`, `cargo verify` and `cargo xtask package`, which cargo alone cannot
+//! express.
 //!
 //! `cargo demo` builds the command and its preload library and runs `weft demo`. `cargo verify`
 //! runs every check and prints a table. May not depend on other crates of the workspace: it must
@@ -10,6 +11,7 @@ mod cargo;
 mod demo;
 mod end_to_end;
 mod log;
+mod package;
 mod processors;
 mod programs;
 mod shards;
@@ -22,10 +24,13 @@ use std::process::ExitCode;
 const HELP: &str = "\
 Usage: cargo demo [ARGUMENTS OF weft demo]
        cargo verify [--only NAME]... [--long] [--list]
+       cargo xtask package [deb|rpm|tar|source]...
 
 cargo demo     builds weft and its preload library, then compares it with kernel TCP
 cargo verify   runs the whole test suite; --only runs the named stages, --list lists them, --long
-               also runs every case in every way, and the cases marked as long";
+               also runs every case in every way, and the cases marked as long
+cargo xtask package   makes packages of a release build below target/package, of the kinds that are
+               named, else of all";
 
 fn main() -> ExitCode {
     // `cargo verify -- --only x` passes the dashes on; they are ignored here.
@@ -34,6 +39,7 @@ fn main() -> ExitCode {
     let result = match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("demo", rest)) => demo::run(rest),
         Some(("verify", rest)) => verify::run(rest),
+        Some(("package", rest)) => package::run(rest),
         Some(("--help" | "-h" | "help", _)) => {
             println!("{HELP}");
             Ok(ExitCode::SUCCESS)

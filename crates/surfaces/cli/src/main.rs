@@ -94,7 +94,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Demo(arguments) => demo::demo(arguments),
         Command::Fi(command) => fi::fi(command),
         Command::Config(command) => config::config(command, invocation.flags.clone()),
-        Command::Install { prefix } => shmem::install(prefix),
+        Command::Install { prefix, root } => shmem::install(prefix, root.as_deref()),
         Command::Man { directory } => {
             for page in manual::pages(directory)? {
                 show_line!("{}", page.display());

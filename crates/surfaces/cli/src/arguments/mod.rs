@@ -226,6 +226,9 @@ pub enum Command {
         /// The directory; it gets bin, lib, include and share
         #[arg(value_name = "PREFIX")]
         prefix: PathBuf,
+        /// A directory that stands for `/`, for those who make packages
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
     },
     /// Measures the way to another host, for the daemon
     #[command(subcommand, hide = true)]

@@ -20,13 +20,18 @@ use crate::run::preload;
 const LINKS: [&str; 3] = ["oshrun", "oshcc", "oshc++"];
 
 /// `weft install`: copies programs and libraries below `prefix`, and writes the rest. All of it is
-/// written before any of it takes its place, so that a failure leaves what was there before.
-pub fn install(prefix: &Path) -> anyhow::Result<ExitCode> {
+/// written before any of it takes its place, so that a failure leaves what was there before. With a
+/// `root` the files lie below that until they are packed; `prefix` is where they are used.
+pub fn install(prefix: &Path, root: Option<&Path>) -> anyhow::Result<ExitCode> {
     let prefix = std::path::absolute(prefix)?;
+    let place = match root {
+        Some(root) => std::path::absolute(root)?.join(prefix.strip_prefix("/").unwrap_or(&prefix)),
+        None => prefix.clone(),
+    };
     let program = std::env::current_exe().context("this program's own file is unknown")?;
     let preload = preload::find()?;
     let library = Places::find()?.library.join(LIBRARY);
-    let mut staged = Staged::below(&prefix);
+    let mut staged = Staged::below(&place);
     staged.copy(&program, "bin/weft", 0o755)?;
     staged.copy(&preload, &format!("lib/weft/{}", preload::FILE), 0o644)?;
     staged.copy(&library, &format!("lib/{LIBRARY}"), 0o644)?;
@@ -52,7 +57,7 @@ pub fn install(prefix: &Path) -> anyhow::Result<ExitCode> {
         staged.write(path, manual::completion(shell).as_bytes())?;
     }
     staged.place()?;
-    show_line!("{}", prefix.join("bin/weft").display());
+    show_line!("{}", place.join("bin/weft").display());
     Ok(ExitCode::SUCCESS)
 }
 

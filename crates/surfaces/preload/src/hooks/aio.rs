@@ -52,7 +52,7 @@ macro_rules! listed {
             ) -> c_int {
                 for place in 0..usize::try_from(count).unwrap_or(0) {
                     // SAFETY: the program's promise to lio_listio(3): a list of so many requests.
-                    let request = unsafe { *list.add(place) };
+                    let request = unsafe { list.add(place).read_unaligned() };
                     // SAFETY: as above.
                     if !unsafe { is_on_tcp(request) } {
                         return refused();

@@ -334,7 +334,7 @@ pub(super) unsafe extern "C-unwind" fn getsockopt(
         return result;
     }
     // SAFETY: the kernel just wrote a length there.
-    let written = unsafe { *length } as usize;
+    let written = unsafe { length.read_unaligned() } as usize;
     if level == libc::IPPROTO_TCP && name == libc::TCP_INFO {
         // SAFETY: the kernel just wrote so many bytes there.
         let info = unsafe { std::slice::from_raw_parts_mut(value.cast::<u8>(), written) };

@@ -153,7 +153,12 @@ pub(super) unsafe extern "C-unwind" fn select(
             // On Linux, select writes back the time that is left.
             let left = i64::try_from(left / 1000).unwrap_or(i64::MAX);
             // SAFETY: the program's pointer, not null, as there is a limit.
-            unsafe { *time = timeval { tv_sec: left / 1_000_000, tv_usec: left % 1_000_000 } };
+            unsafe {
+                time.write_unaligned(timeval {
+                    tv_sec: left / 1_000_000,
+                    tv_usec: left % 1_000_000,
+                })
+            };
         }
         return result;
     }

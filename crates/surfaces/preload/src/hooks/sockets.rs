@@ -143,7 +143,7 @@ unsafe fn dissolves(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
     let connection = find(fd).filter(|_| is_of_program())?;
     check(address as usize, size_of::<sockaddr>()).ok()?;
     // SAFETY: the caller's promise.
-    let family = c_int::from(unsafe { (*address).sa_family });
+    let family = c_int::from(unsafe { (&raw const (*address).sa_family).read_unaligned() });
     let is_none = family == libc::AF_UNSPEC && length as usize >= size_of::<libc::sa_family_t>();
     (is_none && connection.dissolve(fd)).then_some(connection)
 }
@@ -167,7 +167,7 @@ pub(super) unsafe extern "C-unwind" fn connect(
         let errno = sys::errno();
         let begun = result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR;
         // SAFETY: the program's address, which connect(2) just read.
-        let family = c_int::from(unsafe { (*address).sa_family });
+        let family = c_int::from(unsafe { (&raw const (*address).sa_family).read_unaligned() });
         let internet = family == libc::AF_INET || family == libc::AF_INET6;
         let is_unknown = table::get(fd) == Entry::None;
         let nonblocking = match table::get(fd) {
@@ -337,13 +337,13 @@ pub(super) unsafe extern "C-unwind" fn ioctl(
             && let Some(bytes) = connection.unread(fd)
         {
             let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
-            // SAFETY: the program's int, which FIONREAD writes.
-            unsafe { *argument.cast::<c_int>() = bytes };
+            // SAFETY: the program's int, which FIONREAD writes, at any address.
+            unsafe { argument.cast::<c_int>().write_unaligned(bytes) };
             return 0;
         }
         if request == sys::SIOCATMARK && !argument.is_null() && connection.has_lane_data(fd) {
             // SAFETY: the program's int, which SIOCATMARK writes.
-            unsafe { *argument.cast::<c_int>() = 0 };
+            unsafe { argument.cast::<c_int>().write_unaligned(0) };
             return 0;
         }
     }

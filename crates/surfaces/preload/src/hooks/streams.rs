@@ -148,7 +148,7 @@ unsafe fn receive_from(
     let how = how(flags & !libc::MSG_TRUNC)?;
     if !address_length.is_null() {
         // SAFETY: the program's pointer, not null. A stream has no source address.
-        unsafe { *address_length = 0 };
+        unsafe { address_length.write_unaligned(0) };
     }
     if truncates {
         return Some(returned(discard(*connection, fd, length, how)));
@@ -342,7 +342,7 @@ unsafe fn passes_stuck_lane(message: *const msghdr) -> bool {
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !header.is_null() {
         // SAFETY: the macro gave a header inside the control buffer.
-        let entry = unsafe { *header };
+        let entry = unsafe { header.read_unaligned() };
         if entry.cmsg_level == libc::SOL_SOCKET && entry.cmsg_type == libc::SCM_RIGHTS {
             // SAFETY: data follows its header.
             let data = unsafe { libc::CMSG_DATA(header) }.cast::<c_int>();
@@ -530,7 +530,7 @@ unsafe fn send_file(
         rustix::fs::seek(file, rustix::fs::SeekFrom::Current(0)).map_err(|_| Errno::INVAL)?
     } else {
         // SAFETY: the program's pointer, not null.
-        u64::try_from(unsafe { *offset }).map_err(|_| Errno::INVAL)?
+        u64::try_from(unsafe { offset.read_unaligned() }).map_err(|_| Errno::INVAL)?
     };
     let mut buffer = Vec::new();
     let mut total = 0;
@@ -584,7 +584,7 @@ unsafe fn send_file(
         rustix::fs::seek(file, rustix::fs::SeekFrom::Start(position))?;
     } else {
         // SAFETY: the program's pointer, not null.
-        unsafe { *offset = off_t::try_from(position).map_err(|_| Errno::OVERFLOW)? };
+        unsafe { offset.write_unaligned(off_t::try_from(position).map_err(|_| Errno::OVERFLOW)?) };
     }
     if total > 0 { Ok(total) } else { outcome.map(|()| 0) }
 }

@@ -39,7 +39,7 @@ pub(super) unsafe fn receive_vector(
     };
     for (index, part) in parts.iter_mut().enumerate() {
         // SAFETY: the vector has `count` entries: the caller's promise.
-        let entry = unsafe { *vector.add(index) };
+        let entry = unsafe { vector.add(index).read_unaligned() };
         // SAFETY: as above.
         *part = unsafe { target(entry.iov_base, entry.iov_len) }?;
     }
@@ -68,7 +68,7 @@ pub(super) unsafe fn send_vector(
     };
     for (index, part) in parts.iter_mut().enumerate() {
         // SAFETY: the vector has `count` entries: the caller's promise.
-        let entry = unsafe { *vector.add(index) };
+        let entry = unsafe { vector.add(index).read_unaligned() };
         // SAFETY: as above.
         *part = unsafe { source(entry.iov_base, entry.iov_len) }?;
     }
