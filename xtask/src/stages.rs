@@ -138,14 +138,28 @@ fn test(run: &mut Run) -> Outcome {
     count.outcome()
 }
 
-/// Options of cargo for stages that run no property test: what those use is optimised for them
-/// alone, and takes longer than the tests of these stages.
-const PROPERTY_TESTS_UNOPTIMISED: [&str; 4] = [
-    "--config=profile.dev.package.proptest.opt-level=0",
-    "--config=profile.dev.package.zerocopy.opt-level=0",
-    "--config=profile.dev.package.rand_chacha.opt-level=0",
-    "--config=profile.dev.package.chacha20.opt-level=0",
+/// Packages that are optimised for property tests and end-to-end cases alone. In a stage without
+/// these it would take longer than the tests. The suppressions of the thread sanitizer name
+/// functions, too, which are not inlined so.
+const OPTIMISED_FOR_OTHERS: [&str; 11] = [
+    "chacha20",
+    "parking_lot",
+    "parking_lot_core",
+    "proptest",
+    "rand_chacha",
+    "rustix",
+    "weft-fabric",
+    "weft-memory",
+    "weft-pgas",
+    "weft-transport-shm",
+    "zerocopy",
 ];
+
+/// The options of cargo by which they are not optimised.
+fn unoptimised() -> impl Iterator<Item = String> {
+    let option = |package| format!("--config=profile.dev.package.{package}.opt-level=0");
+    OPTIMISED_FOR_OTHERS.into_iter().map(option)
+}
 
 fn loom(run: &mut Run) -> Outcome {
     if folder("transport-shm").is_none() {
@@ -154,7 +168,7 @@ fn loom(run: &mut Run) -> Outcome {
     // The models are in the library. They take a tenth of a second; optimising what they use takes
     // a minute.
     let mut command = cargo(&["test", "--quiet", "-p", "weft-transport-shm", "--lib"]);
-    command.args(PROPERTY_TESTS_UNOPTIMISED).arg("loom");
+    command.args(unoptimised()).arg("loom");
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     tests(run, command)
 }
@@ -177,9 +191,7 @@ fn thread_sanitizer(run: &mut Run) -> Outcome {
     };
     let mut command = sanitized("test");
     command.args(["-p", "weft-transport-shm"]);
-    if !run.long {
-        command.args(PROPERTY_TESTS_UNOPTIMISED);
-    }
+    command.args(unoptimised());
     if run.long {
         // PEs of one process are copies of this library.
         let mut library = sanitized("build");

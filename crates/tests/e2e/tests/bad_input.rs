@@ -391,8 +391,9 @@ fn a_go_program_inherits_a_connection_in_use() -> Outcome {
     Ok(())
 }
 
-/// Compiles the Go client, linked dynamically where Go supports it. The first time, Go compiles its
-/// library, too: two cases that start together take turns, so that one of them finds it compiled.
+/// Compiles the Go client, linked dynamically where Go supports it. The first time for a user, Go
+/// compiles its library, too: two cases that start together take turns, so that one of them finds
+/// it compiled.
 fn go_client(node: &Node) -> Result<PathBuf, Skip> {
     let go = program::find("go")?;
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -404,7 +405,6 @@ fn go_client(node: &Node) -> Result<PathBuf, Skip> {
         .args(["build", "-o"])
         .arg(&binary)
         .arg(program::script("go_client.go"))
-        .env("GOCACHE", directory.join("go-cache"))
         .env("GOFLAGS", "-mod=mod")
         .env("GOTOOLCHAIN", "local");
     let output = command.output().expect("go starts");
