@@ -76,6 +76,7 @@ mod sandbox;
 mod settling;
 mod shadow;
 mod signals;
+mod stand_in;
 mod stats;
 mod stdio;
 mod sys;
