@@ -29,6 +29,8 @@ pub mod fuzz;
 pub mod guesses;
 pub mod history;
 pub mod hosts;
+pub mod kept;
+pub mod looks;
 pub mod matchmaker;
 mod medium;
 pub mod over_tcp;

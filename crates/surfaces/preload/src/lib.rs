@@ -39,6 +39,7 @@
 #![allow(private_interfaces, reason = "a cdylib has no Rust interface")]
 
 mod arena;
+mod asking;
 mod backlog;
 mod bells;
 mod calls;
@@ -78,10 +79,12 @@ mod shadow;
 mod signals;
 mod stand_in;
 mod stats;
+mod staying;
 mod stdio;
 mod sys;
 mod table;
 mod transfer;
 mod unproven;
+mod unseen;
 mod waits;
 mod wakeups;
