@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use weft_socket::due::{Due, Threshold};
 use weft_socket::looks::Progress;
 use weft_socket::{Phase, SendSide, Side};
+use weft_sync::contention;
 use weft_wire::stats::TcpReason;
 
 use crate::arena::{Connection, flag};
@@ -308,15 +309,28 @@ impl Connection {
     }
 
     /// Waits up to `most_ns` nanoseconds until `is_there`, once, if the connection is to wait for
-    /// its peer.
+    /// its peer. Where others use the processors, it waits up to ten times as long, and sleeps: the
+    /// daemon and the peer wait for a processor, too.
     pub fn wait_once(&self, most_ns: u64, is_there: impl Fn() -> bool) {
+        const CROWDED: u64 = 10;
+        const NAP: rustix::thread::Timespec =
+            rustix::thread::Timespec { tv_sec: 0, tv_nsec: 100_000 };
         if !self.has(flag::EARLY) {
             return;
         }
         self.set(flag::EARLY, false);
         let start = sys::now_ns();
-        while !is_there() && sys::now_ns() - start < most_ns {
-            rustix::thread::sched_yield();
+        while !is_there() {
+            let past = sys::now_ns() - start;
+            let is_crowded = contention::is_contended() || contention::is_computing();
+            if past >= most_ns && !(is_crowded && past < most_ns * CROWDED) {
+                break;
+            }
+            if is_crowded {
+                let _ = rustix::thread::nanosleep(&NAP);
+            } else {
+                contention::yield_core();
+            }
         }
     }
 }
