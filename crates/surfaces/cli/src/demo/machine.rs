@@ -9,8 +9,10 @@ const LARGE: usize = 64 << 20;
 const SMALL: usize = 128 << 10;
 /// How long each measurement takes at most.
 const WITHIN: Duration = Duration::from_millis(150);
-/// How often a line crosses between two looks at the clock.
-const CROSSINGS: u64 = 1000;
+/// Bytes copied between two looks at the clock, and how often a line crosses: less than what a
+/// thread does before another program gets its processor.
+const PIECE: usize = 2 << 20;
+const CROSSINGS: u64 = 64;
 
 /// Kind and speed of the machine.
 #[derive(Clone, Debug)]
@@ -101,22 +103,24 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     line.split_once(':').map(|(_, value)| value.trim())
 }
 
-/// The best of several copies of `length` bytes, in GB/s.
+/// The best of several copies within `length` bytes, in GB/s.
 fn copy_speed(length: usize) -> f64 {
     let source = vec![1_u8; length];
     let mut target = vec![2_u8; length];
-    let rounds = LARGE / length;
-    let start = Instant::now();
-    let mut best = Duration::MAX;
-    while start.elapsed() < WITHIN {
-        let before = Instant::now();
-        for _ in 0..rounds {
-            target.copy_from_slice(std::hint::black_box(&source));
-            std::hint::black_box(&mut target);
+    let rounds = (PIECE / length).max(1);
+    let end = Instant::now() + WITHIN;
+    let mut best = f64::MAX;
+    while Instant::now() < end {
+        for (from, to) in source.chunks(PIECE).zip(target.chunks_mut(PIECE)) {
+            let before = Instant::now();
+            for _ in 0..rounds {
+                to.copy_from_slice(std::hint::black_box(from));
+                std::hint::black_box(&mut *to);
+            }
+            best = best.min(before.elapsed().as_secs_f64() / (from.len() * rounds) as f64);
         }
-        best = best.min(before.elapsed());
     }
-    (length * rounds) as f64 / best.as_secs_f64() / 1e9
+    1.0 / best / 1e9
 }
 
 /// The time in which a line that one thread wrote is seen by another, the best of many, in us.
