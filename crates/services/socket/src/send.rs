@@ -84,6 +84,8 @@ impl SendSide {
         self.switch(lane, side) || peer_rings(lane) && self.cross(lane, side)
     }
 
+    #[cold]
+    #[inline(never)]
     fn cross<L: Carry>(&mut self, lane: &L, side: Side) -> bool {
         // A peer that left for good reads no lane.
         let may = self.state.get() == SendState::Open
