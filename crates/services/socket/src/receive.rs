@@ -149,6 +149,35 @@ impl ReceiveSide {
         matches!(Self::peer_closed(lane), None | Some(closed::WRITING))
     }
 
+    /// The unread bytes of the lane, which stay there, for an end that requested them over TCP.
+    pub(crate) fn look_at_rest<L: Lane>(&mut self, lane: &L) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(self.rest(lane).bytes).ok()?];
+        (self.read_rest(lane, &mut bytes, true) == bytes.len()).then_some(bytes)
+    }
+
+    /// Takes `count` bytes of [`ReceiveSide::look_at_rest`], which lie on TCP. The request names the
+    /// place behind them.
+    pub(crate) fn pass_rest<L: Lane>(&mut self, lane: &L, count: usize) {
+        if self.read_rest(lane, &mut vec![0; count], false) == count {
+            self.post_request(lane);
+        } else {
+            self.break_off();
+        }
+    }
+
+    /// Reads what the peer was asked to send again. Returns how many bytes that is.
+    fn read_rest<L: Lane>(&mut self, lane: &L, target: &mut [u8], peek: bool) -> usize {
+        if target.is_empty() || !self.has_asked() {
+            return 0;
+        }
+        self.state.set(ReceiveState::Open);
+        let read = self.read(lane, target, peek).map_or(0, |reading| reading.bytes);
+        if self.state.get() == ReceiveState::Open {
+            self.state.set(ReceiveState::AwaitingResend);
+        }
+        read
+    }
+
     /// Marks the direction as broken, after the peer broke the protocol. All later reads fail, and
     /// a resend request gets no answer.
     pub fn break_off(&mut self) -> ReadError {

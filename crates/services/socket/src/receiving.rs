@@ -469,22 +469,27 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     ///
     /// Across a network the peer's record still comes.
     pub fn has_no_use_for_lane(&mut self) -> bool {
+        self.is_quiet() && !self.state.has_unread(self.lane)
+    }
+
+    /// True if no wakeup lies in the kernel's socket, and none will come.
+    pub(crate) fn is_quiet(&mut self) -> bool {
         // The drain comes first, so that no wakeup follows that the looks behind it would miss.
         if !peer_rings(self.lane) || !self.drain_all() {
             return false;
         }
         match self.origin() {
-            Origin::Lane => {}
+            Origin::Lane => true,
             // A peer that left for now may come again before it sees that this end left. It must
             // not ring then.
             Origin::Tcp { at_most: None } if self.state.has_asked() => {
                 for what in [WaitFor::Data, WaitFor::Room] {
                     self.common.note_stale_if(|| self.lane.disarm(what));
                 }
+                true
             }
-            _ => return false,
+            _ => false,
         }
-        !self.state.has_unread(self.lane)
     }
 
     /// The same across a network, where the peer's record says that it follows.

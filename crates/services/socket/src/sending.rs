@@ -11,7 +11,7 @@ use crate::route::Leave;
 use crate::send::Again;
 use crate::shadow::Shadow;
 use crate::stream::{Side, closed};
-use crate::{ReceiveSide, SendSide};
+use crate::{ReceiveSide, SendSide, stand_in};
 
 /// How often an end waits at its close for a peer that has not followed to the lane yet.
 const FOLLOWS_WITHIN: usize = 10;
@@ -90,10 +90,11 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         if ring {
             self.ring();
         }
+        let is_alone = self.shadow.wait_until(&|| !stand_in::is_at_work(self.lane));
         let again = self.state.to_send_again(self.lane);
         let sent = self.send_again(&again);
         self.state.return_to_tcp(self.lane, &again, sent);
-        if again.is_requested && sent < again.bytes.len() {
+        if !is_alone || again.is_requested && sent < again.bytes.len() {
             self.abort();
         } else if how != Leave::ForNow && self.state.is_shut() {
             // The end of the direction was told on the lane. The peer's kernel does not know of it
@@ -117,6 +118,10 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
     /// of that is left, so that the program's bytes may follow. To be called again until then.
     #[inline]
     pub fn push(&mut self) -> bool {
+        // On one host nothing of that kind is sent, and a write does not look for it.
+        if peer_rings(self.lane) {
+            return true;
+        }
         self.state.tell_late_peer(self.lane, self.side);
         !self.state.is_returning() || self.push_more()
     }

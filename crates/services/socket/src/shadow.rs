@@ -24,7 +24,7 @@ impl Unread {
 /// The kernel's connection of an end: the shadow socket (003 section 5.5.3).
 ///
 /// A driver implements this trait with a descriptor, the simulation with a model. No call blocks,
-/// except [`Shadow::wait_for_room`].
+/// except those that wait.
 pub trait Shadow {
     /// Sends a wakeup. False if the kernel took none, since the peer is gone.
     fn ring(&self) -> bool;
@@ -54,6 +54,12 @@ pub trait Shadow {
     /// Waits until the kernel may take more data. False if that takes longer than a live peer
     /// needs.
     fn wait_for_room(&self) -> bool;
+
+    /// Waits until `is_done`, which takes a live peer some microseconds. False if it takes much
+    /// longer.
+    fn wait_until(&self, is_done: &dyn Fn() -> bool) -> bool {
+        is_done()
+    }
 
     /// Ends the sending direction, as `shutdown(SHUT_WR)` does.
     fn end(&self);

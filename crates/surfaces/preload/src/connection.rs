@@ -375,11 +375,26 @@ pub fn may_be_ours(fd: RawFd) -> bool {
     }
 }
 
-/// True when a call on the connection behind `fd` has nothing to decide first; as [`phase_of`].
+/// How a wait finds the connection behind a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum AtWait {
+    /// There is none.
+    None,
+    /// It has a lane here and keeps it, so that nothing is to be decided.
+    OnLane,
+    /// A decision may be due.
+    Undecided,
+}
+
+/// How a wait finds the connection behind `fd`; as [`phase_of`].
 #[inline]
-pub fn is_decided(fd: RawFd) -> bool {
-    let Entry::Connection(place) = table::get(fd) else { return true };
-    arena::at(place).is_none_or(|connection| connection.stays_on_lane())
+pub fn at_wait(fd: RawFd) -> AtWait {
+    let Entry::Connection(place) = table::get(fd) else { return AtWait::None };
+    match arena::at(place) {
+        None => AtWait::None,
+        Some(connection) if connection.stays_on_lane() => AtWait::OnLane,
+        Some(_) => AtWait::Undecided,
+    }
 }
 
 /// The connection behind `fd`, even if it stays on TCP for good.

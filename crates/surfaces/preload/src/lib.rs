@@ -39,6 +39,7 @@
 #![allow(private_interfaces, reason = "a cdylib has no Rust interface")]
 
 mod arena;
+mod asking;
 mod backlog;
 mod bells;
 mod calls;
@@ -76,11 +77,14 @@ mod sandbox;
 mod settling;
 mod shadow;
 mod signals;
+mod stand_in;
 mod stats;
+mod staying;
 mod stdio;
 mod sys;
 mod table;
 mod transfer;
 mod unproven;
+mod unseen;
 mod waits;
 mod wakeups;

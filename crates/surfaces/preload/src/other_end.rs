@@ -112,12 +112,13 @@ fn answers(found: &Questions, ends: &Ends, user: Option<u32>) -> bool {
     if network != found.network {
         return false;
     }
-    let Some(other) = holder(&found.socket, local, remote) else { return false };
+    let user_of = |local, remote| Some(holder(&found.socket, local, remote)?.user);
+    let Some(other) = user_of(local, remote) else { return false };
     match user {
         Some(user) => found.names_users && other == user,
         None => {
             let is_known = || unknown_user().is_some_and(|unknown| unknown != other);
-            (found.names_users || is_known()) && holder(&found.socket, remote, local) == Some(other)
+            (found.names_users || is_known()) && user_of(remote, local) == Some(other)
         }
     }
 }
@@ -135,7 +136,12 @@ fn unknown_user() -> Option<u32> {
 /// The user of the other end of the connection from `local` to `remote`; `None` when that socket is
 /// on another host, or closed.
 pub fn user(local: SocketAddr, remote: SocketAddr) -> Option<u32> {
-    holder(&kernel()?, local, remote)
+    Some(holder(&kernel()?, local, remote)?.user)
+}
+
+/// The inode of the socket at the other end; `None` as [`user`].
+pub fn inode(ends: &Ends) -> Option<u64> {
+    Some(holder(&kernel()?, ends.own, ends.other)?.inode.into())
 }
 
 fn kernel() -> Option<OwnedFd> {
@@ -177,8 +183,8 @@ fn close(questions: &mut Option<Questions>) {
     }
 }
 
-/// The user who holds the socket at `remote` of the connection to `local`.
-fn holder(kernel: &OwnedFd, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+/// The socket at `remote` of the connection to `local`, and the user who holds it.
+fn holder(kernel: &OwnedFd, local: SocketAddr, remote: SocketAddr) -> Option<Found> {
     let request = request(remote, local)?;
     rustix::net::send(kernel, &request, SendFlags::empty()).ok()?;
     let mut answer = [0; 1024];
@@ -186,7 +192,7 @@ fn holder(kernel: &OwnedFd, local: SocketAddr, remote: SocketAddr) -> Option<u32
     let (length, _) = rustix::net::recv(kernel, &mut answer, RecvFlags::DONTWAIT).ok()?;
     let found = found_in(answer.get(..length)?)?;
     let asked = [remote, local].map(canonical);
-    (found.addresses == asked && found.inode != 0).then_some(found.user)
+    (found.addresses == asked && found.inode != 0).then_some(found)
 }
 
 fn canonical(address: SocketAddr) -> SocketAddr {

@@ -16,6 +16,7 @@ use crate::arena::{Connection, Hold, flag};
 use crate::bells::Bell;
 use crate::calls::Call;
 use crate::carrier::Asleep;
+use crate::connection::AtWait;
 use crate::settling::Settling;
 use crate::signals::Watch;
 use crate::table::{self, Entry};
@@ -52,25 +53,37 @@ pub fn concerns(fds: &[pollfd]) -> bool {
     any
 }
 
+/// Decides for a connection that may have no lane yet, in a wait with `limit`. True when it has one
+/// now.
+#[cold]
+fn is_moved(entry: &pollfd, limit: Limit) -> bool {
+    let Some(connection) = connection::find(entry.fd) else { return false };
+    if entry.events & (READS | WRITES) != 0 && !connection.has(flag::AWAITED) {
+        connection.set(flag::AWAITED, true);
+    }
+    connection.proves_wait();
+    if connection.decide(entry.fd, 0) == Phase::Pending
+        && entry.events & WRITES != 0
+        && limit != Some(0)
+        && connection.has(flag::EARLY)
+    {
+        connection.wait_for_answer(entry.fd);
+    }
+    connection.phase() == Phase::Laned
+}
+
 /// `poll` of a list with connections.
 pub fn wait(fds: &mut [pollfd], limit: Limit, kernel: &mut KernelWait<'_>) -> c_int {
     lanes::look_after();
-    for entry in fds.iter().filter(|entry| !connection::is_decided(entry.fd)) {
-        let Some(connection) = connection::find(entry.fd) else { continue };
-        if entry.events & (READS | WRITES) != 0 && !connection.has(flag::AWAITED) {
-            connection.set(flag::AWAITED, true);
-        }
-        connection.proves_wait();
-        if connection.decide(entry.fd, 0) == Phase::Pending
-            && entry.events & WRITES != 0
-            && limit != Some(0)
-            && connection.has(flag::EARLY)
-        {
-            connection.wait_for_answer(entry.fd);
-        }
-    }
     // When all connections are on TCP, the kernel waits, as without weft.
-    let on_fabric = fds.iter().any(|entry| is_laned(entry.fd));
+    let mut on_fabric = false;
+    for entry in fds.iter() {
+        on_fabric |= match connection::at_wait(entry.fd) {
+            AtWait::None => false,
+            AtWait::OnLane => true,
+            AtWait::Undecided => is_moved(entry, limit),
+        };
+    }
     let mut known = None;
     let settings = process::settings();
     let mut adaptive_wait = AdaptiveWait::new(settings.spins, settings.yields).with(LEARNED.get());

@@ -29,34 +29,25 @@ use std::os::fd::{AsFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use weft_socket::history::should_prime;
+use weft_socket::kept::{self, Misses};
 use weft_socket::{Phase, SendSide, Side};
 use weft_transport_shm::lane::ShmLane;
 use weft_transport_shm::lane::reserve::{FIRST_ROUND, Invitation, next_round};
 use weft_wire::control::Partner;
 
 use crate::arena::{self, Connection, NOT_KEPT, flag};
-use crate::decision::{ATTACHES_NS, same_host};
+use crate::asking::same_host;
+use crate::decision::ATTACHES_NS;
 use crate::guard::{ForkLock, LocalLock};
 use crate::history::Fnv;
 use crate::lane::Lane;
 use crate::other_end::Ends;
 use crate::{control, lanes, log, other_end, process, sys};
 
-/// A lane is no longer kept after more misses in a row than this. A miss is an invitation to a
-/// connection that no process claimed, or a wish for a lane while all peers still use theirs.
-const MISSES_MAX: u32 = 18;
-/// One connection invites in at most this many lanes. Each is of another process: it is not known
-/// which one of the server's accepts the connection.
-const INVITATIONS_MAX: usize = 8;
 /// During this many calls a connection looks for an invitation to it, or for the answer to its own.
 const LOOKS_MAX: u64 = 12;
 /// A write of at least this many bytes waits for the answer first.
 const PENDING_WORTH: usize = 1 << 16;
-/// When a kept lane is used again, this many wasted requests and misses are forgiven.
-const FORGIVEN_BY_USE: u32 = 8;
-/// The count stops here, so that it can come down again.
-const WASTED_MAX: u32 = 64;
-
 /// A kept lane, which no connection uses.
 struct Kept {
     lane: ShmLane,
@@ -68,7 +59,7 @@ struct Kept {
     round: u32,
     /// How many messages this end sent in that round; `None` when the lane is as new.
     sent: Option<u64>,
-    misses: u32,
+    misses: Misses,
     /// The count of [`CLONES`] when it was first kept.
     clones: u32,
 }
@@ -263,7 +254,15 @@ impl Connection {
             return;
         };
         let address = self.shared.address.load(Ordering::Relaxed);
-        let kept = Kept { lane, partner, address, round, sent: Some(sent), misses: 0, clones };
+        let kept = Kept {
+            lane,
+            partner,
+            address,
+            round,
+            sent: Some(sent),
+            misses: Misses::default(),
+            clones,
+        };
         // Lanes over the limit are unmapped here, after the lock is free.
         match self.side() {
             Side::Accepted => drop(keep_accepting(kept)),
@@ -312,15 +311,14 @@ impl Connection {
     }
 
     fn count_wasted(&self, more: u32) {
-        let now = self.wasted().load(Ordering::Relaxed).saturating_add(more);
-        self.wasted().store(now.min(WASTED_MAX), Ordering::Relaxed);
+        let now = self.wasted().load(Ordering::Relaxed);
+        self.wasted().store(kept::wasted(now, more), Ordering::Relaxed);
     }
 
-    /// Notes that a kept lane was used again. A rare use, as on a crowded machine, must not make up
-    /// for all that was wasted.
+    /// Notes that a kept lane was used again.
     fn decrease_wasted(&self) {
         let now = self.wasted().load(Ordering::Relaxed);
-        self.wasted().store(now.saturating_sub(FORGIVEN_BY_USE), Ordering::Relaxed);
+        self.wasted().store(kept::wasted_after_use(now), Ordering::Relaxed);
     }
 
     /// How often lanes for connections to its address were requested or offered, and not used
@@ -382,9 +380,9 @@ impl Connection {
         } else {
             // Their peers still use these lanes, or are gone.
             for kept in connecting.kept.iter_mut().filter(|kept| kept.address == address) {
-                kept.misses += 1;
+                kept.misses = kept.misses.and_one();
             }
-            gone.extend(connecting.kept.extract_if(.., |kept| kept.misses > MISSES_MAX));
+            gone.extend(connecting.kept.extract_if(.., |kept| kept.misses.are_too_many()));
         }
         KEPT_CONNECTING.store(count(&connecting.kept), Ordering::Relaxed);
         drop(connecting);
@@ -439,8 +437,11 @@ impl Connection {
             self.unclaimed().store(true, Ordering::Relaxed);
         }
         for mut kept in unclaimed {
-            let is_missed = u32::from(claimed.is_none());
-            kept.misses = if kept.is_in_vain() { u32::MAX } else { kept.misses + is_missed };
+            if kept.is_in_vain() {
+                kept.misses = Misses::of_a_lane_in_vain();
+            } else if claimed.is_none() {
+                kept.misses = kept.misses.and_one();
+            }
             drop(put_back(connecting, kept));
         }
         claimed.map_or(Answer::Over, Answer::Claimed)
@@ -522,7 +523,15 @@ impl Connection {
         let (round, address) = (FIRST_ROUND, self.shared.address.load(Ordering::Relaxed));
         // The other end has used its half of the lane.
         let sent = Some(0);
-        drop(keep_connecting(Kept { lane, partner, address, round, sent, misses: 0, clones }));
+        drop(keep_connecting(Kept {
+            lane,
+            partner,
+            address,
+            round,
+            sent,
+            misses: Misses::default(),
+            clones,
+        }));
     }
 }
 
@@ -622,9 +631,9 @@ fn keep_connecting(kept: Kept) -> Option<Kept> {
 /// Keeps `kept` at the connecting end. Returns the lane that is not kept any more: the oldest or
 /// `kept`.
 fn put_back(connecting: &mut Connecting, kept: Kept) -> Option<Kept> {
-    let too_much = match kept.misses {
-        0..=MISSES_MAX => add(&mut connecting.kept, kept),
-        _ => Some(kept),
+    let too_much = match kept.misses.are_too_many() {
+        false => add(&mut connecting.kept, kept),
+        true => Some(kept),
     };
     KEPT_CONNECTING.store(count(&connecting.kept), Ordering::Relaxed);
     if let Some(kept) = &too_much {
@@ -635,16 +644,10 @@ fn put_back(connecting: &mut Connecting, kept: Kept) -> Option<Kept> {
 
 /// Takes the lanes for connections to `address` that rest, the last used one of each process.
 fn take_free(kept: &mut Vec<Kept>, address: u32) -> Vec<Kept> {
-    let mut free: Vec<Kept> = Vec::new();
-    for place in (0..kept.len()).rev() {
-        let one = &kept[place];
-        let is_free = one.address == address && one.lane.rests(one.round).is_some();
-        let is_first = free.iter().all(|taken| taken.partner.process != one.partner.process);
-        if is_free && is_first && free.len() < INVITATIONS_MAX {
-            free.push(kept.remove(place));
-        }
-    }
-    free
+    let is_free = |one: &Kept| one.address == address && one.lane.rests(one.round).is_some();
+    let partners = kept.iter().map(|one| is_free(one).then_some(one.partner.process));
+    let chosen = kept::choose(&partners.collect::<Vec<_>>());
+    chosen.into_iter().map(|place| kept.remove(place)).collect()
 }
 
 /// Removes and returns invited lanes whose connections ended without a close in this process.

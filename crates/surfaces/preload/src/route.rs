@@ -20,6 +20,8 @@ const STUCK_TICKS: u64 = 250_000_000;
 const FOLLOW_NS: u64 = 1_000_000_000;
 /// After how long this end leaves alone, in nanoseconds. A peer that is awake has followed by then.
 const ALONE_NS: u64 = 20_000_000;
+/// How long this end waits before it tries again to stand in for its peer.
+const STAND_IN_NS: u64 = 200_000_000;
 
 impl Connection {
     /// Until when peers that are asked to follow now may do so, as a time of [`sys::now_ns`].
@@ -149,7 +151,8 @@ impl Connection {
     /// process that receives it, or a program without weft that this process becomes. The peer
     /// follows when it next looks at the connection, and sends the unread bytes of the lane again
     /// over TCP. A peer may not look, since it sleeps, computes or was stopped. This call does not
-    /// wait for such a peer if nothing of it is unread.
+    /// wait for such a peer if nothing of it is unread, or this process can put it on TCP by itself
+    /// ([`Connection::stands_in_for_peer`]).
     ///
     /// False when something of such a peer is unread, or a peer cannot send its bytes again. The
     /// connection then goes on, and this end sends over TCP.
@@ -179,6 +182,12 @@ impl Connection {
         }
         let start = sys::now_ns();
         let mut looked_at_end = false;
+        let mut tried = 0;
+        let mut is_time = |now: u64| {
+            let is_due = now - tried > STAND_IN_NS;
+            tried = if is_due { now } else { tried };
+            is_due
+        };
         loop {
             self.have_others_follow();
             match self.is_followed(fd, looked_at_end) {
@@ -195,7 +204,9 @@ impl Connection {
             }
             looked_at_end = !seen.is_empty();
             let now = sys::now_ns();
-            if now - start > ALONE_NS && self.has_no_use_for_lane(fd) {
+            if now - start > ALONE_NS
+                && (is_time(now) && self.stands_in_for_peer(fd) || self.has_no_use_for_lane(fd))
+            {
                 break;
             }
             if now > until {

@@ -112,6 +112,21 @@ impl Shadow for KernelSocket {
         }
     }
 
+    fn wait_until(&self, is_done: &dyn Fn() -> bool) -> bool {
+        if is_done() {
+            return true;
+        }
+        let start = sys::now_ns();
+        while !is_done() {
+            if sys::now_ns() - start > UNREAD_NS {
+                return false;
+            }
+            let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 50_000 };
+            let _ = rustix::thread::nanosleep(&pause);
+        }
+        true
+    }
+
     fn end(&self) {
         let _ = rustix::net::shutdown(sys::borrow(self.fd), Shutdown::Write);
     }

@@ -736,7 +736,7 @@ class passed_beside_the_other_end_that_is_half_closed(
 
 @case
 class passed_with_bytes_unread_of_a_peer_that_is_stopped_and_killed:
-    """Whether or not the descriptor is passed, what the peer wrote before stays."""
+    """The new holder finds what the peer wrote before."""
 
     def server(t):
         def serve(c):
@@ -761,15 +761,81 @@ class passed_with_bytes_unread_of_a_peer_that_is_stopped_and_killed:
             exactly(s, 10)
         t.sync()
         ours, theirs = socket.socketpair()
-        reader = s
-        try:
-            socket.send_fds(ours, [b"x"], [s.fileno()])
-            reader = socket.socket(fileno=socket.recv_fds(theirs, 1, 1)[1][0])
-        except OSError as error:
-            assert error.errno == errno.EOPNOTSUPP, error
+        socket.send_fds(ours, [b"x"], [s.fileno()])
+        reader = socket.socket(fileno=socket.recv_fds(theirs, 1, 1)[1][0])
         t.sync()
         t.sync()
-        t.say(until_end(reader) == pattern(5_000))
+        # Behind them is an end, or a reset: the peer had not read that this end left.
+        t.say(exactly(reader, 5_000) == pattern(5_000))
+
+
+def unread_beside(peer, sent, is_half_closed=False):
+    """Passes a descriptor on with bytes unread, whose peer does not look meanwhile."""
+
+    class passes:
+        def server(t):
+            c = t.accept()
+            for _ in range(12):
+                exactly(c, 10)
+                c.sendall(b"0123456789")
+            peer_number = t.hear()
+            # Long enough for the peer to fall asleep.
+            time.sleep(0.03)
+            t.say(exactly(c, 1) == pattern(sent)[:1])
+            if peer == "is_stopped":
+                os.kill(peer_number, signal.SIGSTOP)
+            ours, theirs = socket.socketpair()
+            t.attempt("passed", socket.send_fds, ours, [b"x"], [c.fileno()])
+            c.close()
+            passed = socket.socket(fileno=socket.recv_fds(theirs, 1, 1)[1][0])
+            passed.settimeout(5)
+            t.say(exactly(passed, sent - 1) == pattern(sent)[1:])
+            if is_half_closed:
+                t.say(passed.recv(1))
+            os.kill(peer_number, signal.SIGCONT)
+            if not is_half_closed:
+                t.say(exactly(passed, 100_000) == pattern(100_000))
+            passed.sendall(b"answer")
+            passed.close()
+
+        def client(t):
+            s = t.connect()
+            for _ in range(12):
+                s.sendall(b"0123456789")
+                exactly(s, 10)
+            s.sendall(pattern(sent))
+            if is_half_closed:
+                s.shutdown(socket.SHUT_WR)
+            t.tell(os.getpid())
+            deadline = time.monotonic() + 0.15
+            while peer == "computes" and time.monotonic() < deadline:
+                pass
+            time.sleep(0.05)
+            if not is_half_closed:
+                s.sendall(pattern(100_000))
+            t.say(until_end(s))
+
+    return passes
+
+
+@case
+class passed_with_bytes_unread_while_the_peer_computes(unread_beside("computes", 6_000)):
+    pass
+
+
+@case
+class passed_with_bytes_unread_while_the_peer_is_stopped(unread_beside("is_stopped", 200)):
+    pass
+
+
+@case
+class passed_with_much_unread_while_the_peer_is_stopped(unread_beside("is_stopped", 230_000)):
+    pass
+
+
+@case
+class passed_half_closed_while_the_peer_is_stopped(unread_beside("is_stopped", 3_000, True)):
+    pass
 
 
 def passes_beside(peer, is_under_weft):

@@ -54,14 +54,30 @@ def restart(host, *options):
     host.start_daemon(*options)
 
 
+LOW, HIGH = DATA_PORTS[0], DATA_PORTS[-1]
+
+
 def firewall():
-    """A firewall lets the daemons through, and no data from the first host to the second."""
+    """A firewall lets the daemons through, and refuses data from the first host to the second."""
+    rule = f"ip -n host1 rule %s ipproto tcp dport {LOW}-{HIGH} prohibit"
+    cut_by(rule % "add", rule % "del")
+
+
+def silent_firewall():
+    """The same, and the firewall drops what it does not let through."""
+    table = "table inet silent"
+    rules = (f"{table} {{ chain all {{ type filter hook output priority 0;"
+             f" tcp dport {LOW}-{HIGH} drop; }}; }}")
+    nft = "nsenter --net=/run/netns/host1 nft"
+    cut_by(f"echo '{rules}' | {nft} -f -", f"{nft} delete {table}")
+
+
+def cut_by(closing, opening):
     one, two = hosts()
     assert counter(one, "paths_open") == 1
-    low, high = DATA_PORTS[0], DATA_PORTS[-1]
-    rule = f"ipproto tcp dport {low}-{high} prohibit"
-    if subprocess.run(["ip", "-n", "host1", "rule", "add", *rule.split()], check=False).returncode:
-        print("skipped: this kernel has no rules by port")
+    low, high = LOW, HIGH
+    if subprocess.run(closing, shell=True, check=False).returncode:
+        print("skipped: this kernel has no such rules")
         return
     restart(one)
     reason = await_state(one, 1, "unreachable")
@@ -93,7 +109,7 @@ def firewall():
     assert "node 1 is unreachable: " in text_of(log), text_of(log)
     assert server.wait(LIMIT) == 0
     # When it is open, both notice by themselves.
-    sh(f"ip -n host1 rule del {rule}")
+    sh(opening)
     await_state(one, 1, "up")
     await_state(two, 0, "up")
 

@@ -40,6 +40,8 @@ fn main() -> ExitCode {
         Case::new("socket_auto", || run("socket_auto", &[], "")),
         Case::new("without_libfabric", || run("without_libfabric", &[], "")),
         Case::new("paths_firewall", || run_of("host_paths.py", "firewall")),
+        Case::new("paths_silent_firewall", || run_of("host_paths.py", "silent_firewall"))
+            .long("each try waits 10 s for what is dropped"),
         Case::new("paths_families", || run_of("host_paths.py", "families")),
         Case::new("copies", || run_of("host_paths.py", "copies")),
         Case::new("names", || run_of("host_paths.py", "names")),

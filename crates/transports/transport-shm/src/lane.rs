@@ -85,7 +85,7 @@ pub enum LaneError {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"weftlane");
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 const HEADER_BYTES: usize = 4096;
 const BLOCK_START: usize = 512;
 const BLOCK_BYTES: usize = 512;
@@ -354,7 +354,7 @@ impl ShmLane {
 }
 
 impl Carry for ShmLane {
-    const WORDS: usize = 13;
+    const WORDS: usize = 14;
 
     fn mailbox_depth(&self) -> u64 {
         u64::from(self.layout.slots)

@@ -5,6 +5,7 @@
 //! bytes over the fabric from weft's counters.
 
 mod echo;
+mod machine;
 mod process;
 mod scenarios;
 
@@ -19,10 +20,14 @@ use crate::output::show_line;
 use crate::run::preload;
 use crate::run::statistics::Block;
 use crate::table::{Table, bytes};
+use machine::{Kind, Machine};
 use scenarios::{Better, Measure, SCENARIOS, Scenario};
 
 /// The packages that people install to see more.
 const ADVICE: &str = "apt install python3 curl redis iperf3 sockperf";
+
+/// A row below this has its reason told.
+const NEAR_ONE: f64 = 1.5;
 
 /// How the programs of a run are connected.
 #[derive(Debug)]
@@ -87,13 +92,17 @@ pub fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     preload::find()?;
     let socket = directory.path().join("demo.sock");
 
-    let mut table =
-        Table::new(["program", "measured", "kernel tcp", "weft", "ratio", "over the fabric"]);
+    let machine = Machine::look();
+    let mut table = Table::new(["program", "measured", "kernel tcp", "weft", "ratio", "on fabric"]);
+    let mut notes = Vec::new();
     let (mut failed, mut carried_count) = (0, 0);
     for (place, scenario) in scenarios.iter().enumerate() {
         let progress = format!("[{}/{}] {}", place + 1, scenarios.len(), scenario.name);
         match compare(scenario, &weft, directory.path().to_owned(), socket.clone(), &progress) {
-            Ok(pair) => carried_count += usize::from(lines(&mut table, scenario, &pair)),
+            Ok(pair) => {
+                carried_count += usize::from(lines(&mut table, scenario, &pair));
+                notes.extend(note(&machine, scenario, &pair));
+            }
             Err(error) => {
                 failed += 1;
                 eprintln!("  {} failed: {error:#}", scenario.name);
@@ -107,6 +116,10 @@ pub fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
         eprintln!("weft: warning: the demonstration's daemon does not stop: {error:#}");
     }
     show_line!("\n{}", table.render());
+    show_line!("{machine}");
+    for note in notes {
+        show_line!("{note}");
+    }
     if missing > 0 {
         show_line!("{missing} more with other programs: {ADVICE}");
     }
@@ -137,44 +150,46 @@ fn compare(
     Ok((tcp, fabric, block.read()?))
 }
 
+/// How many times better the second figure is.
+fn ratio(before: &Measure, after: &Measure) -> f64 {
+    match before.better {
+        Better::Higher => after.value / before.value,
+        Better::Lower => before.value / after.value,
+    }
+}
+
 /// Adds the lines of a scenario; true when bytes went over the fabric.
 fn lines(table: &mut Table, scenario: &Scenario, (tcp, fabric, stats): &Pair) -> bool {
     let over_fabric = stats.counter(stats::BYTES_FABRIC_SENT);
     for (place, (before, after)) in tcp.iter().zip(fabric).enumerate() {
-        let ratio = match before.better {
-            Better::Higher => after.value / before.value,
-            Better::Lower => before.value / after.value,
-        };
-        let carried = if place == 0 { carried(stats) } else { String::new() };
         table.line([
             scenario.name.to_owned(),
             before.what.to_owned(),
             format!("{} {}", shown(before.value), before.unit),
             format!("{} {}", shown(after.value), after.unit),
-            format!("{ratio:.1} x"),
-            carried,
+            format!("{:.1} x", ratio(before, after)),
+            if place == 0 { bytes(over_fabric) } else { String::new() },
         ]);
     }
     over_fabric > 0
 }
 
-/// How much went over the fabric, and why not more.
-fn carried(stats: &Stats) -> String {
-    // Both ends of a connection are counted, and both are in this block.
-    let connections = stats.counter(stats::CONNECTIONS_FABRIC).div_ceil(2);
-    let plural = if connections == 1 { "" } else { "s" };
-    let sent = bytes(stats.counter(stats::BYTES_FABRIC_SENT));
-    let mut text = format!("{sent}, {connections} connection{plural}");
-    let main = TcpReason::ALL
-        .into_iter()
-        .max_by_key(|reason| stats.reason(*reason))
-        .filter(|reason| stats.reason(*reason) > 0);
-    if let Some(reason) = main
-        && connections == 0
-    {
-        text.push_str(&format!("; {}", reason.text()));
-    }
-    text
+/// Why a scenario gained little, or did not use the fabric.
+fn note(machine: &Machine, scenario: &Scenario, (tcp, fabric, stats): &Pair) -> Option<String> {
+    let (before, after) = tcp
+        .iter()
+        .zip(fabric)
+        .min_by(|one, other| ratio(one.0, one.1).total_cmp(&ratio(other.0, other.1)))?;
+    let why = if stats.counter(stats::CONNECTIONS_FABRIC) == 0 {
+        let main = TcpReason::ALL.into_iter().max_by_key(|reason| stats.reason(*reason))?;
+        format!("stayed on TCP: {}", main.text())
+    } else if ratio(before, after) < NEAR_ONE {
+        let kind = if before.is_stream() { Kind::Stream } else { Kind::Turns };
+        machine.limit(kind, after.gigabytes().unwrap_or(after.value))
+    } else {
+        return None;
+    };
+    Some(format!("{}: {why}", scenario.name))
 }
 
 fn shown(value: f64) -> String {

@@ -37,6 +37,22 @@ pub struct Measure {
     pub better: Better,
 }
 
+impl Measure {
+    /// True for bytes in one direction.
+    pub fn is_stream(&self) -> bool {
+        self.gigabytes().is_some()
+    }
+
+    /// A rate of bytes in GB/s.
+    pub fn gigabytes(&self) -> Option<f64> {
+        match self.unit {
+            "GB/s" => Some(self.value),
+            "MB/s" => Some(self.value / 1e3),
+            _ => None,
+        }
+    }
+}
+
 /// A server and a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
@@ -50,7 +66,7 @@ pub struct Scenario {
 
 /// All of them. The last needs nothing.
 pub const SCENARIOS: [Scenario; 6] = [
-    Scenario { name: "python http.server, curl", needs: &["python3", "curl"], run: http },
+    Scenario { name: "http.server, curl", needs: &["python3", "curl"], run: http },
     Scenario { name: "redis", needs: &["redis-server", "redis-benchmark"], run: redis },
     Scenario { name: "iperf3", needs: &["iperf3"], run: iperf },
     Scenario { name: "sockperf", needs: &["sockperf"], run: sockperf },
@@ -141,7 +157,7 @@ fn sockperf(stage: &Stage) -> anyhow::Result<Vec<Measure>> {
         .and_then(|rest| rest.split_whitespace().next())
         .context("sockperf printed no latency")?;
     Ok(vec![Measure {
-        what: "64 bytes, one way",
+        what: "64 B one way",
         value: number(latency)?,
         unit: "us",
         better: Better::Lower,
@@ -198,7 +214,7 @@ fn own_echo(stage: &Stage) -> anyhow::Result<Vec<Measure>> {
 
 fn round_trip(printed: &str) -> anyhow::Result<Vec<Measure>> {
     Ok(vec![Measure {
-        what: "64 bytes, there and back",
+        what: "64 B round trip",
         value: number(printed)?,
         unit: "us",
         better: Better::Lower,

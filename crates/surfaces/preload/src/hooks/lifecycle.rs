@@ -7,8 +7,8 @@ use crate::deferral::Held;
 use crate::log::{debug, warn_user};
 use crate::{
     arena, backlog, bells, calls, cancel, carrier, connection, control, decision, ending, epoll,
-    handover, lanes, log, other_end, process, provider_files, real, rescue, reserve, stats, stdio,
-    sys, table,
+    handover, lanes, log, other_end, process, provider_files, real, rescue, reserve, stand_in,
+    stats, stdio, sys, table,
 };
 
 #[used]
@@ -120,6 +120,7 @@ extern "C" fn before_fork() {
     forgetting.take();
     reserve::locks().iter().for_each(|lock| lock.take());
     other_end::lock().take();
+    stand_in::lock().take();
     super::started_programs().iter().for_each(|lock| lock.take());
     arena::lock().take();
     control::lock().take();
@@ -221,6 +222,7 @@ extern "C" fn after_fork() {
     control::lock().give_back();
     arena::lock().give_back();
     super::started_programs().iter().for_each(|lock| lock.give_back());
+    stand_in::lock().give_back();
     other_end::lock().give_back();
     reserve::locks().iter().for_each(|lock| lock.give_back());
     forgetting.give_back();

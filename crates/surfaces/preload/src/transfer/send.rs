@@ -133,19 +133,10 @@ impl Connection {
             return Attempt::WouldBlock;
         }
         if !sending.switch_for_data() {
-            // In pieces until the peer has mapped the lane, so that the direction can switch amid a
-            // large write.
-            let comes = !SendSide::peer_attached(lane, self.side());
-            let sent = sending.state.totals().0;
-            let front = if comes { self.front_for_tcp(fd, parts, sent) } else { None };
-            return self.write_tcp(fd, sending.state, front.as_deref().unwrap_or(parts));
+            return self.send_before_lane(&mut sending, parts);
         }
         if self.looks_dead(fd, lane) {
-            // As on TCP: bytes that were never read make a reset. Otherwise the next bytes go out,
-            // and the peer's kernel answers them with a reset.
-            let lost = sending.peer_died_with_bytes_unread();
-            let resets = lost && !self.has(flag::SENT_TO_NOBODY);
-            return if resets { self.lane_is_broken() } else { self.send_to_nobody(fd, parts) };
+            return self.send_to_the_dead(&mut sending, parts);
         }
         // A peer that sleeps reads the first piece while this end writes the next one.
         let front = front(parts, piece(lane));
@@ -178,6 +169,36 @@ impl Connection {
             Err(WriteError::Closed) => self.send_to_nobody(fd, parts),
             Err(WriteError::Reset) => self.lane_is_broken(),
         }
+    }
+
+    /// Writes to TCP while the direction is there. In pieces until the peer has mapped the lane, so
+    /// that the direction can switch amid a large write.
+    #[cold]
+    #[inline(never)]
+    fn send_before_lane<L: Lane>(
+        &self,
+        sending: &mut SendGuard<'_, L>,
+        parts: &[&[u8]],
+    ) -> Attempt {
+        let fd = sending.shadow.fd;
+        let comes = !SendSide::peer_attached(sending.lane, self.side());
+        let sent = sending.state.totals().0;
+        let front = if comes { self.front_for_tcp(fd, parts, sent) } else { None };
+        self.write_tcp(fd, sending.state, front.as_deref().unwrap_or(parts))
+    }
+
+    /// Writes to a peer that was killed. As on TCP: bytes that were never read make a reset.
+    /// Otherwise the next bytes go out, and the peer's kernel answers them with a reset.
+    #[cold]
+    #[inline(never)]
+    fn send_to_the_dead<L: Lane>(
+        &self,
+        sending: &mut SendGuard<'_, L>,
+        parts: &[&[u8]],
+    ) -> Attempt {
+        let lost = sending.peer_died_with_bytes_unread();
+        let resets = lost && !self.has(flag::SENT_TO_NOBODY);
+        if resets { self.lane_is_broken() } else { self.send_to_nobody(sending.shadow.fd, parts) }
     }
 
     /// Writes to TCP while the connection has no lane.

@@ -1,0 +1,100 @@
+//! A reader that left for good stands in for a peer that does not look.
+//!
+//! The peer may sleep, compute or be stopped, while the reader is to hand the kernel's socket on and
+//! has bytes unread on the lane. A driver that can reach the peer's own socket puts them on TCP
+//! there, as the peer would when it follows. The request for a resend then names the place behind
+//! them, so that the peer sends again only what it wrote since.
+//!
+//! # Invariants
+//! - The reader says that it stands in, fences, and looks whether the peer leaves. The peer says
+//!   that it leaves, fences, and looks whether the reader stands in. So at least one of the two sees
+//!   the other. A reader that sees the peer lets it follow; a peer waits until the reader is done.
+//! - No wakeup of the peer is on its way, and no word is armed for one. So nothing else is written
+//!   to the peer's socket meanwhile.
+//! - The bytes lie on TCP before the place of the request moves.
+
+use std::sync::atomic::{Ordering, fence};
+
+use weft_fabric::{Carry, Lane, WaitFor};
+
+use crate::receive::ReceiveSide;
+use crate::receiving::Receiving;
+use crate::route::{Origin, PeerRoute, word};
+use crate::shadow::Shadow;
+use crate::stream::closed;
+
+/// The part of the peer's direction that is on the lane alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OnLaneAlone {
+    /// The bytes that this end has not read.
+    pub bytes: Vec<u8>,
+    /// True if the direction ends behind them. The kernel is not told that on the lane.
+    pub is_end: bool,
+}
+
+/// How many bytes may lie on TCP before those of the lane.
+const BEFORE_MAX: u64 = 16 << 20;
+
+impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
+    /// True if [`Receiving::begin_stand_in`] may find something.
+    pub fn may_stand_in(&mut self) -> bool {
+        let is_end = ReceiveSide::peer_closed(self.lane) == Some(closed::WRITING);
+        self.state.has_asked()
+            && (is_end || self.state.has_unread(self.lane))
+            && self.is_behind_all_wakeups()
+    }
+
+    /// True if what is sent on TCP next lies where the bytes of the lane belong: no wakeup lies in
+    /// the kernel's socket, and none will come.
+    fn is_behind_all_wakeups(&mut self) -> bool {
+        match self.origin() {
+            Origin::Lane => self.is_quiet(),
+            // What lies on TCP before the lane stays there.
+            Origin::Tcp { at_most: Some(left @ ..=BEFORE_MAX) } => {
+                for what in [WaitFor::Data, WaitFor::Room] {
+                    self.common.note_stale_if(|| self.lane.disarm(what));
+                }
+                let left = usize::try_from(left).unwrap_or(usize::MAX);
+                self.common.remaining(self.common.stale()) == 0
+                    && self.shadow.peek(&mut vec![0; left + 1]) == left
+            }
+            _ => false,
+        }
+    }
+
+    /// Begins to stand in for the peer, for an end that requested a resend and left for good.
+    /// Returns what the caller has to send by the peer's own socket, at once and as a whole. `None`
+    /// if there is nothing, or the peer follows by itself. Otherwise [`Receiving::end_stand_in`]
+    /// must follow before the lock is given back.
+    pub fn begin_stand_in(&mut self) -> Option<OnLaneAlone> {
+        if !self.may_stand_in() {
+            return None;
+        }
+        self.lane.post(word::STANDS_IN, 1);
+        fence(Ordering::SeqCst);
+        let peer = PeerRoute::of(self.lane);
+        let stays = !peer.is_on_tcp() && peer.leaving().is_none();
+        let is_end = ReceiveSide::peer_closed(self.lane) == Some(closed::WRITING);
+        let found = stays.then(|| self.state.look_at_rest(self.lane)).flatten();
+        if found.is_none() {
+            self.lane.post(word::STANDS_IN, 0);
+        }
+        found.map(|bytes| OnLaneAlone { bytes, is_end })
+    }
+
+    /// Ends what [`Receiving::begin_stand_in`] began. `sent` is what it returned, if that lies in the
+    /// peer's socket now.
+    pub fn end_stand_in(&mut self, sent: Option<&OnLaneAlone>) {
+        if let Some(sent) = sent {
+            self.state.pass_rest(self.lane, sent.bytes.len());
+        }
+        self.lane.post(word::STANDS_IN, 0);
+    }
+}
+
+/// True while the peer, as the reader of a direction that this end leaves, puts bytes of it on TCP.
+/// Called when this end has said that it leaves.
+pub(crate) fn is_at_work<L: Carry>(lane: &L) -> bool {
+    fence(Ordering::SeqCst);
+    lane.posted(word::STANDS_IN) != 0
+}
