@@ -326,7 +326,23 @@ impl<E: Endpoint> Sessions<E> {
         }
     }
 
-    /// Passes a block of an own pool, which was taken and filled through its region, to the peer.
+    /// Opens the memory of a pool of the peer's as a window: a program may fill blocks that it took
+    /// through it, and [`Sessions::pass`] them, in place of [`Sessions::put`]. What was written
+    /// has to be confirmed before ([`weft_fabric::Window`]).
+    ///
+    /// # Errors
+    /// [`BlockError`]; [`OperationError::WouldBlock`] until [`Event::Room`].
+    pub fn window(&mut self, session: SessionId, pool: PoolId) -> Result<E::Window, BlockError> {
+        let key = self.machine.key(session, pool)?;
+        let window = self.messages.endpoint().window(session.peer, key);
+        if matches!(window, Err(OperationError::WouldBlock)) {
+            self.machine.wants_room(session);
+        }
+        window.map_err(BlockError::Operation)
+    }
+
+    /// Passes a block, which was taken and filled through the own region or the window of the
+    /// peer's, to the peer.
     ///
     /// # Errors
     /// [`BlockError`].
