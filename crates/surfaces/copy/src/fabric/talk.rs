@@ -21,6 +21,9 @@ const GATHERED_BYTES: usize = 256 << 10;
 /// Messages that may come before the loop of an end begins.
 const EARLY_MAX: usize = 64;
 
+/// The rights of the reading end: it hashes what the kernel has read into a block.
+const ACCESS: Access = Access::READ.union(Access::WRITE);
+
 type FabricSessions = Sessions<AnyEndpoint>;
 
 /// What is heard before the loop of an end begins.
@@ -104,16 +107,23 @@ pub(crate) enum Out {
 /// The part of this end in a transfer.
 #[derive(Debug)]
 pub(crate) enum Part {
-    /// It fills blocks of this size, at most so many.
-    Source {
-        stride: u32,
-        blocks: u32,
-        idle: Arc<Idle>,
-        /// Told by which way the blocks go.
-        way: mpsc::Sender<bool>,
-    },
+    /// It fills blocks.
+    Source(Wish),
     /// It grants so many blocks of this size.
     Target { stride: u32, blocks: u32 },
+}
+
+/// The blocks that a reading end wants.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    /// Bytes from one to the next.
+    pub stride: u32,
+    /// How many it uses at most.
+    pub blocks: u32,
+    /// Where they are left when they are there.
+    pub idle: Arc<Idle>,
+    /// Told whether they lie in memory that both ends have mapped.
+    pub way: mpsc::Sender<bool>,
 }
 
 /// The state of the pool.
@@ -124,7 +134,9 @@ enum Blocks {
     /// The other end granted it before this one asked for it.
     Granted(PoolId, Shape),
     /// This end fills blocks, and waits for the other one to grant the pool.
-    Awaited(Part),
+    Awaited(Wish),
+    /// It was granted, and is not reached yet.
+    Reaching(Wish, PoolId, Shape),
     /// This end fills blocks of the pool.
     Filled(PoolId, Arc<Idle>),
     /// This end granted it.
@@ -183,8 +195,8 @@ impl Talk {
                     self.give_up(id, &why, sessions);
                 }
             }
-            Part::Source { .. } => {
-                let was = std::mem::replace(&mut self.blocks, Blocks::Awaited(part));
+            Part::Source(wish) => {
+                let was = std::mem::replace(&mut self.blocks, Blocks::Awaited(wish));
                 if let Blocks::Granted(pool, shape) = was {
                     self.granted(id, pool, shape, sessions);
                 }
@@ -201,7 +213,7 @@ impl Talk {
     ) -> Result<(), String> {
         let length = u64::from(stride) * u64::from(blocks);
         let region = sessions.endpoint().register(length).map_err(|why| why.to_string())?;
-        let lent = sessions.lend(id, LocalRange::whole(&region), stride, Access::WRITE);
+        let lent = sessions.lend(id, LocalRange::whole(&region), stride, ACCESS);
         lent.map_err(|why| why.to_string())?;
         self.blocks = Blocks::Own(region, stride);
         Ok(())
@@ -217,32 +229,39 @@ impl Talk {
     ) {
         match std::mem::replace(&mut self.blocks, Blocks::None) {
             Blocks::None => self.blocks = Blocks::Granted(pool, shape),
-            Blocks::Awaited(Part::Source { stride, blocks, idle, way }) => {
-                if shape.block_bytes != stride || shape.access != Access::WRITE {
-                    let why = "the other end granted blocks of another form";
-                    return self.give_up(id, why, sessions);
-                }
-                let count = shape.blocks.min(blocks);
-                let memory = match sessions.window(id, pool) {
-                    Ok(LayeredWindow::Near(window)) => Ok(Memory::Window(Arc::new(window))),
-                    // Libfabric puts from memory of this end.
-                    _ => {
-                        let length = u64::from(stride) * u64::from(count);
-                        sessions.endpoint().register(length).map(Memory::Region)
-                    }
-                };
-                match memory {
-                    Ok(memory) => {
-                        // Nobody may want to know.
-                        let _ = way.send(matches!(memory, Memory::Window(_)));
-                        idle.set(memory, stride);
-                        self.blocks = Blocks::Filled(pool, idle);
-                        self.take_blocks(id, count, sessions);
-                    }
-                    Err(why) => self.give_up(id, &why.to_string(), sessions),
-                }
+            Blocks::Awaited(wish) if shape.block_bytes == wish.stride && shape.access == ACCESS => {
+                self.blocks = Blocks::Reaching(wish, pool, shape);
+                self.reach(id, sessions);
+            }
+            Blocks::Awaited(_) => {
+                self.give_up(id, "the other end granted blocks of another form", sessions);
             }
             _ => self.give_up(id, "the other end granted a second pool", sessions),
+        }
+    }
+
+    /// Opens the pool of the other end. It may take some time to be reached.
+    fn reach(&mut self, id: SessionId, sessions: &mut FabricSessions) {
+        let Blocks::Reaching(wish, pool, shape) = &self.blocks else { return };
+        let (pool, count) = (*pool, shape.blocks.min(wish.blocks));
+        let memory = match sessions.window(id, pool) {
+            Err(BlockError::Operation(OperationError::WouldBlock)) => return,
+            Ok(LayeredWindow::Near(window)) => Ok(Memory::Window(Arc::new(window))),
+            // Libfabric puts from memory of this end.
+            _ => {
+                let length = u64::from(wish.stride) * u64::from(count);
+                sessions.endpoint().register(length).map(Memory::Region)
+            }
+        };
+        match memory {
+            Ok(memory) => {
+                // Nobody may want to know.
+                let _ = wish.way.send(matches!(memory, Memory::Window(_)));
+                wish.idle.set(memory, wish.stride);
+                self.blocks = Blocks::Filled(pool, Arc::clone(&wish.idle));
+                self.take_blocks(id, count, sessions);
+            }
+            Err(why) => self.give_up(id, &why.to_string(), sessions),
         }
     }
 
@@ -269,6 +288,7 @@ impl Talk {
 
     /// Does what can be done. True if the loop is behind.
     pub fn go_on(&mut self, id: SessionId, sessions: &mut FabricSessions) -> bool {
+        self.reach(id, sessions);
         while let Some(out) = self.out.pop_front() {
             match out {
                 Out::Messages(bytes) => match sessions.request(id, &[], &[&bytes], None) {

@@ -9,7 +9,7 @@ use weft_transfer::{Block, Frame, Message, Terms};
 
 use super::hub::{Hub, Order};
 use super::lease::Idle;
-use super::talk::{Ear, Early, Out, Part};
+use super::talk::{Ear, Early, Out, Part, Wish};
 use crate::assembly::Settings;
 use crate::channel::SILENCE;
 use crate::error::CopyError;
@@ -53,7 +53,7 @@ impl Wire {
     ) -> (Arc<Idle>, Arc<Posting>) {
         let ((stride, blocks), idle) = (super::shape(terms, settings), Arc::new(Idle::default()));
         let (way, told) = mpsc::channel();
-        let part = Part::Source { stride, blocks, idle: Arc::clone(&idle), way };
+        let part = Part::Source(Wish { stride, blocks, idle: Arc::clone(&idle), way });
         (idle, self.begin(part, listener, Some(told)))
     }
 
