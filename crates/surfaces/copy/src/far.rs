@@ -149,7 +149,7 @@ impl Part {
                     .map_err(|why| CopyError::system("a place to meet", &why))?;
                 let port = listener.local_addr().map_or(0, |address| address.port());
                 let offer = policy.opening.as_ref().map(|opening| {
-                    Offer::new(opening, &meeting_name()?).map_err(|why| why.to_string())
+                    Offer::new(opening, &meeting_name()?)
                 });
                 let (at, apart) = match &offer {
                     None => ("", "the other end does not use the fabric"),

@@ -224,7 +224,7 @@ fn hello(role: Role, terms: &Terms, places: Vec<Vec<u8>>, meeting: Meeting) -> H
 
 /// A service that a far end may come to, if there is a fabric.
 fn offer(reach: &Reach) -> Result<Offer, String> {
-    Offer::new(&reach.opening, &meeting_name()?).map_err(|why| why.to_string())
+    Offer::new(&reach.opening, &meeting_name()?)
 }
 
 /// Waits for the far end that has said that it came to the service.

@@ -102,7 +102,7 @@ pub struct Server {
     key: Option<Key>,
     options: ServeOptions,
     /// The service on the fabric, or why there is none.
-    offer: Result<Offer, CopyError>,
+    offer: Result<Offer, String>,
 }
 
 impl Server {
@@ -134,8 +134,8 @@ impl Server {
 
     /// Why it does not serve over the fabric; `None` if it does.
     #[must_use]
-    pub fn why_no_fabric(&self) -> Option<&CopyError> {
-        self.offer.as_ref().err()
+    pub fn why_no_fabric(&self) -> Option<&str> {
+        self.offer.as_ref().err().map(String::as_str)
     }
 
     /// Where it listens; `None` if hosts of the fabric alone are served.

@@ -183,6 +183,69 @@ def by_server():
     assert leftovers() == [], leftovers()
 
 
+def fabric():
+    """Two processes of one host over shared memory: by a shell, a server, and between two others.
+    Either end is killed amid a transfer: the other one says so at once, and the same command goes
+    on."""
+    tree("src")
+    far = shell()
+    shown = report("-a", *far, "src", f"host:{os.getcwd()}/there")
+    same("src/", "there/")
+    assert shown["transport"] == "fabric" and "read into its memory" in shown["why"], shown
+    shown = report("-a", *far, "--block-size", "4K", "--window", "64K",
+                   f"host:{os.getcwd()}/there", "back")
+    same("src/", "back/")
+    assert shown["transport"] == "fabric" and shown["window_blocks"] <= 16, shown
+    shown = report("-a", *far, "--transport", "tcp", "src", f"host:{os.getcwd()}/piped")
+    assert shown["transport"] == "shell" and "fabric" not in shown["why"], shown
+    shown = report("-a", *far, f"127.0.0.1:{os.getcwd()}/src", f"127.0.0.1:{os.getcwd()}/third")
+    same("src/", "third/")
+    assert shown["transport"] == "third-party" and "meet on the fabric" in shown["why"], shown
+    os.mkdir("root")
+    server, url = serving("--root", "root")
+    shown = report("-a", "--transport", "fabric", "src", url + "/x")
+    same("src/", "root/x/")
+    assert shown["transport"] == "fabric", shown
+    weft("-a", url + "/../src", "stolen", code=2)
+    # Either end dies.
+    fill("file", 24 * MIB)
+    words = [WEFT, "cp", "-a", "--transport", "fabric", "--block-size", "256K", "--json"]
+    for turn in range(4):
+        pushes, kills_server = turn % 2 == 0, turn < 2
+        if not os.path.exists("root/file"):
+            shutil.copy2("file", "root/file")
+        places = ["file", url + f"/copy{turn}"] if pushes else [url + "/file", f"copy{turn}"]
+        running = subprocess.Popen([*words, "--bwlimit", "40M", *places], stdout=subprocess.PIPE,
+                                   text=True)
+        while part() < 4 * MIB:
+            assert running.poll() is None, running.communicate()
+            time.sleep(0.005)
+        (server if kills_server else running).kill()
+        if kills_server:
+            begun = time.monotonic()
+            told = json.loads(running.communicate(timeout=20)[0])
+            assert time.monotonic() - begun < 5, "it is told at once"
+            assert told["status"] == 2 and "goes on from here" in told["error"], told
+            server.wait()
+            server, url = serving("--root", "root")
+            places = ["file", url + f"/copy{turn}"] if pushes else [url + "/file", f"copy{turn}"]
+        running.wait()
+        deadline = time.monotonic() + 10
+        while True:
+            # The end that is left may still hold the journal.
+            ended = subprocess.run([*words, *places], capture_output=True, text=True, timeout=60)
+            if ended.returncode == 0 or time.monotonic() > deadline:
+                break
+        shown = json.loads(ended.stdout)
+        assert shown["status"] == 0 and shown["resumed"] > 3 * MIB, shown
+        assert shown["resumed"] + shown["received"] == 24 * MIB, shown
+        subprocess.run(["cmp", "file", f"root/copy{turn}" if pushes else f"copy{turn}"], check=True)
+    server.kill()
+    server.wait()
+    assert "nobody offers" in weft("--transport", "fabric", "file", url + "/y", code=2).stderr
+    assert leftovers() == [], leftovers()
+
+
 def part():
     """Bytes that lie in temporary files."""
     found = 0

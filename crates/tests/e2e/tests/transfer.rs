@@ -1,7 +1,7 @@
 //! `weft cp`: trees, resumption, faults, and destinations that are not left.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
@@ -9,10 +9,11 @@ use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
 const LIMIT: Duration = Duration::from_secs(80);
 
 /// The cases of `transfer.py`, with the third-party programs that each runs.
-const CASES: [(&str, &[&str]); 13] = [
+const CASES: [(&str, &[&str]); 14] = [
     ("here", &["rsync", "diff"]),
     ("by_shell", &["rsync", "diff"]),
     ("by_server", &["rsync", "diff"]),
+    ("fabric", &["rsync", "diff", "cmp"]),
     ("killed", &["rsync", "diff", "pgrep"]),
     ("killed_often", &["rsync", "diff", "pgrep"]),
     ("damaged", &[]),
@@ -45,10 +46,14 @@ fn run(case: &str, tools: &[&str]) -> Outcome {
     for tool in tools.iter().chain(&["unshare"]) {
         program::find(tool)?;
     }
-    let node = Node::without_daemon();
+    // The daemon of a node lets in who is in its network.
+    let (node, network) = match case {
+        "fabric" => (Node::new(), None),
+        _ => (Node::without_daemon(), Some("--net")),
+    };
     // The case mounts things, and its server has ports of its own.
-    let mut command = Command::new(program::find("unshare")?);
-    command.args(["--mount", "--propagation", "private", "--net", "--"]);
+    let mut command = node.plain(program::find("unshare")?);
+    command.args(["--mount", "--propagation", "private"]).args(network).arg("--");
     command.args([
         "sh",
         "-c",

@@ -16,7 +16,6 @@ use super::hub::{Hub, SESSIONS_MAX};
 use super::talk::Early;
 use super::{PROTOCOL, VERSION, Wire};
 use crate::channel::SILENCE;
-use crate::error::CopyError;
 
 const VERSIONS: RangeInclusive<u16> = VERSION..=VERSION;
 
@@ -86,14 +85,18 @@ pub(crate) struct Offer {
 
 impl Offer {
     /// Offers a service of this name.
-    pub fn new(opening: &Opening, name: &str) -> Result<Self, CopyError> {
-        let failed = |why: weft_open::OpeningError| CopyError::system("the fabric", &why);
+    ///
+    /// # Errors
+    /// Why not, for people.
+    pub fn new(opening: &Opening, name: &str) -> Result<Self, String> {
+        let failed = |why: weft_open::OpeningError| why.to_string();
         let endpoint = opening.clone().offering(name).and_then(|opening| opening.open());
         let endpoint = endpoint.map_err(failed)?;
         let NodeId(node) = endpoint.address().node;
         let service = Service::over(endpoint, PROTOCOL, &VERSIONS, options()).map_err(failed)?;
         let (tell, arrived) = mpsc::channel();
-        let (hub, _) = Hub::start(service.into_sessions(), None, Some(tell))?;
+        let started = Hub::start(service.into_sessions(), None, Some(tell));
+        let (hub, _) = started.map_err(|why| why.to_string())?;
         Ok(Self { hub, arrived, place: format!("{name}@{node}") })
     }
 
