@@ -23,14 +23,14 @@ pub(crate) type FabricRegion = <AnyEndpoint as Endpoint>::Region;
 
 /// The memory of a pool of blocks.
 #[derive(Clone, Debug)]
-pub(crate) enum Memory {
+pub(crate) enum BlockMemory {
     /// The other end's, mapped into this process.
     Window(Arc<ShmWindow>),
     /// This end's.
     Region(FabricRegion),
 }
 
-impl Memory {
+impl BlockMemory {
     fn fill(&self, at: u64, length: u64, file: &OwnedFd, offset: u64) -> io::Result<usize> {
         match self {
             Self::Window(window) => window.fill(&mut [], at, length, file.as_fd(), Some(offset)),
@@ -65,13 +65,13 @@ impl Memory {
 /// pool.
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
-    pool: OnceLock<(Memory, u32)>,
+    pool: OnceLock<(BlockMemory, u32)>,
     free: Mutex<Vec<u32>>,
 }
 
 impl Idle {
     /// The pool was granted, with so many bytes from block to block.
-    pub fn set(&self, memory: Memory, stride: u32) {
+    pub fn set(&self, memory: BlockMemory, stride: u32) {
         // A second one was refused.
         let _ = self.pool.set((memory, stride));
     }
@@ -107,7 +107,7 @@ enum Back {
 pub(crate) struct Lease {
     /// `None` if the other end is gone, and its memory with it. The loop of this end hears of it;
     /// until then files are read for nobody.
-    memory: Option<Memory>,
+    memory: Option<BlockMemory>,
     begin: u64,
     back: Back,
 }
@@ -115,7 +115,7 @@ pub(crate) struct Lease {
 impl Lease {
     /// A block that the other end passed.
     pub fn of_peer(
-        memory: Memory,
+        memory: BlockMemory,
         stride: u32,
         post: Arc<Post>,
         session: SessionId,
@@ -141,7 +141,7 @@ impl Lease {
     /// Where it lies in its region, if that is this end's.
     pub fn region(&self) -> Option<(&FabricRegion, u64)> {
         match &self.memory {
-            Some(Memory::Region(region)) => Some((region, self.begin)),
+            Some(BlockMemory::Region(region)) => Some((region, self.begin)),
             _ => None,
         }
     }

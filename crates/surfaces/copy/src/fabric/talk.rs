@@ -1,17 +1,19 @@
 //! One session at its hub: what goes out in order, and what comes in.
 
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 
-use weft_fabric::{Access, Endpoint, LocalRange, OperationError, Source};
+use weft_fabric::{Access, Endpoint, HostMemory, LocalRange, OperationError, Source};
 use weft_layers::LayeredWindow;
+use weft_memory::{Memory, Segment};
 use weft_open::AnyEndpoint;
 use weft_session::{BlockError, BlockId, PoolId, RequestError, SessionId, Sessions, Shape};
 use weft_transfer::{BLOCK_FRAME_BYTES_MAX, Frame, Message, Offence};
 
 use super::HEAD_BYTES;
 use super::hub::{Came, Post};
-use super::lease::{FabricRegion, Idle, Lease, Memory};
+use super::lease::{BlockMemory, FabricRegion, Idle, Lease};
 use crate::error::CopyError;
 use crate::link::{Heard, Incoming, Listener};
 use crate::space::Space;
@@ -212,7 +214,13 @@ impl Talk {
         sessions: &mut FabricSessions,
     ) -> Result<(), String> {
         let length = u64::from(stride) * u64::from(blocks);
-        let region = sessions.endpoint().register(length).map_err(|why| why.to_string())?;
+        let length = usize::try_from(length).map_err(|why| why.to_string())?;
+        // Nothing but this session uses the memory, so it need not move at the end, when the other
+        // end may not write to it any more. A move would copy all of it.
+        let file = Segment::create_file("weft-blocks", length).map_err(|why| why.to_string())?;
+        let memory = Memory::from_descriptor(file.as_fd()).map_err(|why| why.to_string())?;
+        let region = sessions.endpoint().register_memory(&memory);
+        let region = region.map_err(|why| why.to_string())?;
         let lent = sessions.lend(id, LocalRange::whole(&region), stride, ACCESS);
         lent.map_err(|why| why.to_string())?;
         self.blocks = Blocks::Own(region, stride);
@@ -246,17 +254,17 @@ impl Talk {
         let (pool, count) = (*pool, shape.blocks.min(wish.blocks));
         let memory = match sessions.window(id, pool) {
             Err(BlockError::Operation(OperationError::WouldBlock)) => return,
-            Ok(LayeredWindow::Near(window)) => Ok(Memory::Window(Arc::new(window))),
+            Ok(LayeredWindow::Near(window)) => Ok(BlockMemory::Window(Arc::new(window))),
             // Libfabric puts from memory of this end.
             _ => {
                 let length = u64::from(wish.stride) * u64::from(count);
-                sessions.endpoint().register(length).map(Memory::Region)
+                sessions.endpoint().register(length).map(BlockMemory::Region)
             }
         };
         match memory {
             Ok(memory) => {
                 // Nobody may want to know.
-                let _ = wish.way.send(matches!(memory, Memory::Window(_)));
+                let _ = wish.way.send(matches!(memory, BlockMemory::Window(_)));
                 wish.idle.set(memory, wish.stride);
                 self.blocks = Blocks::Filled(pool, Arc::clone(&wish.idle));
                 self.take_blocks(id, count, sessions);
@@ -419,7 +427,7 @@ impl Talk {
         let Blocks::Own(region, stride) = &self.blocks else {
             return Err(Offence("a block to the source").into());
         };
-        let memory = Memory::Region(region.clone());
+        let memory = BlockMemory::Region(region.clone());
         let lease = Lease::of_peer(memory, *stride, Arc::clone(post), id, block);
         let head: [u8; HEAD_BYTES] =
             head.try_into().map_err(|_| Offence("a block without the length of its frame"))?;
