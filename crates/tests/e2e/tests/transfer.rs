@@ -9,13 +9,15 @@ use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
 const LIMIT: Duration = Duration::from_secs(80);
 
 /// The cases of `transfer.py`, with the third-party programs that each runs.
-const CASES: [(&str, &[&str]); 14] = [
+const CASES: [(&str, &[&str]); 17] = [
     ("here", &["rsync", "diff"]),
     ("by_shell", &["rsync", "diff"]),
     ("by_server", &["rsync", "diff"]),
     ("fabric", &["rsync", "diff", "cmp"]),
     ("killed", &["rsync", "diff", "pgrep"]),
     ("killed_often", &["rsync", "diff", "pgrep"]),
+    ("cut", &["rsync", "diff", "cmp"]),
+    ("cut_often", &["rsync", "diff", "cmp"]),
     ("damaged", &[]),
     ("full", &["mount"]),
     ("troubles", &[]),
@@ -23,6 +25,7 @@ const CASES: [(&str, &[&str]); 14] = [
     ("races", &[]),
     ("sparse", &[]),
     ("real", &["rsync", "diff"]),
+    ("by_ssh", &["rsync", "diff", "git", "ssh", "ssh-keygen"]),
     ("many", &["rsync", "diff"]),
 ];
 
@@ -31,6 +34,8 @@ fn main() -> ExitCode {
         let case = Case::new(name, move || run(name, tools));
         match name {
             "killed_often" => case.within(Duration::from_secs(900)).long("it kills 200 times"),
+            "cut_often" => case.within(Duration::from_secs(900)).long("200 runs"),
+            "by_ssh" => case.within(Duration::from_secs(900)).long("the source of Linux is 1.3 GB"),
             "real" => case.long("the modules of Python are some 100 MB"),
             "many" => case.long("100,000 files take a minute to make and to judge"),
             _ => case,
@@ -63,7 +68,10 @@ fn run(case: &str, tools: &[&str]) -> Outcome {
     command.env("PLACE", "/mnt");
     command.arg(program::python()?).arg(program::script("transfer.py"));
     command.arg(program::weft()).arg(case);
-    let limit = if case == "killed_often" { LIMIT * 10 } else { LIMIT };
+    let limit = match case {
+        "killed_often" | "cut_often" | "by_ssh" => LIMIT * 10,
+        _ => LIMIT,
+    };
     let ended = node.start(command).wait(limit).success();
     assert!(ended.stdout.ends_with("all of it\n"), "{}", ended.report());
     Ok(())

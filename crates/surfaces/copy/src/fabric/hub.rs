@@ -5,15 +5,16 @@
 //! has a bounded number of requests.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, eventfd};
-use weft_open::{AnyEndpoint, Waiter, Woken, turn};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use weft_fabric::{Armed, Watchable};
+use weft_open::{AnyEndpoint, now};
 use weft_session::{BlockId, Event, PoolId, SessionId, Sessions, Shape, bytes_of};
 
 use super::talk::{Ear, Early, Out, Part, Talk};
@@ -23,6 +24,8 @@ use crate::error::CopyError;
 pub(crate) const SESSIONS_MAX: usize = 64;
 /// How long the thread sleeps at most.
 const LOOK: Duration = Duration::from_secs(1);
+/// Events of one turn.
+const EVENTS_A_TURN: usize = 64;
 /// How soon it looks again for a loop that was behind.
 const LOOK_BEHIND: Duration = Duration::from_millis(2);
 
@@ -144,7 +147,7 @@ struct Running {
 
 impl Running {
     fn run(mut self) {
-        let (mut waiter, mut came) = (Waiter::default(), Vec::new());
+        let mut came = Vec::new();
         while !self.post.is_closing.load(Ordering::SeqCst) {
             let orders = std::mem::take(&mut *self.post.orders.lock());
             for order in orders {
@@ -159,15 +162,35 @@ impl Running {
                 (true, true) => LOOK_BEHIND,
                 (true, false) => LOOK,
             };
-            let bell = self.post.bell.as_fd();
-            let woken = turn(&mut self.sessions, &mut waiter, &[bell], Some(within), |event| {
-                came.extend(of_event(event));
-            });
-            self.post.awake(matches!(woken, Woken::Beside(_)));
+            self.sleep(within);
+            self.sessions.poll(now(), EVENTS_A_TURN, |event| came.extend(of_event(event)));
             for (id, one) in came.drain(..) {
                 self.take_in(id, one);
             }
         }
+    }
+
+    /// Sleeps until the endpoint has events or the bell was rung. It does not spin before: a block
+    /// takes much longer than to be woken, and a thread that spins takes a processor from those
+    /// that read and write.
+    fn sleep(&mut self, within: Duration) {
+        let due = self.sessions.timeout().map(|due| due.saturating_sub(now()));
+        let within = due.map_or(within, |due| due.min(within));
+        let (is_watched, within) = match self.sessions.arm() {
+            Armed::Busy => (false, Duration::ZERO),
+            Armed::Sleep => (true, within),
+            Armed::PollWithin(time) => (false, within.min(time)),
+        };
+        let mut files = vec![PollFd::new(&self.post.bell, PollFlags::IN)];
+        if is_watched {
+            let endpoint = self.sessions.endpoint().descriptor();
+            files.push(PollFd::from_borrowed_fd(endpoint, PollFlags::IN));
+        }
+        let within = Timespec::try_from(within).ok();
+        // A signal ends it, too.
+        let _ = poll(&mut files, within.as_ref());
+        let is_rung = !files[0].revents().is_empty();
+        self.post.awake(is_rung);
     }
 
     fn obey(&mut self, order: Order) {
