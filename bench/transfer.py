@@ -16,6 +16,7 @@ parser.add_argument("--peers", action="store_true")
 parser.add_argument("--size", type=float, default=4, help="GiB of the large file")
 parser.add_argument("--files", type=int, default=20_000, help="small files of 16 KiB")
 parser.add_argument("--runs", type=int, default=3)
+parser.add_argument("--only", default="", help="rows with this in their name")
 arguments = parser.parse_args()
 WEFT = os.path.abspath(arguments.weft)
 TOP = tempfile.mkdtemp(prefix="weft-bench-", dir="/dev/shm")
@@ -47,10 +48,12 @@ def children(pid):
 
 
 def measure(name, command, destination, bytes_, files, server=None):
+    if arguments.only not in name:
+        return
     walls, costs = [], []
     for run in range(arguments.runs + 1):
-        shutil.rmtree(destination, ignore_errors=True)
-        os.makedirs(destination)
+        # A server keeps the directory open, so it stays.
+        subprocess.run(["find", destination, "-mindepth", "1", "-delete"], check=True)
         before, begin = processor(server), time.monotonic()
         ended = subprocess.run(command, capture_output=True, text=True)
         wall = time.monotonic() - begin
@@ -70,19 +73,27 @@ def measure(name, command, destination, bytes_, files, server=None):
 def servers():
     """Names, commands that take a source and a destination below `there`, and servers."""
     there = f"{TOP}/there"
-    os.makedirs(there)
     port = free_port()
+    os.environ["WEFT_DAEMON_SOCKET"] = f"{TOP}/n.sock"
+    daemon = subprocess.Popen([WEFT, "daemon"], stderr=subprocess.PIPE, text=True)
+    while "ready at" not in daemon.stderr.readline():
+        pass
     server = subprocess.Popen([WEFT, "transfer", "serve", "--listen", f"127.0.0.1:{port}",
                                "--root", there], stderr=subprocess.PIPE, text=True)
     server.stderr.readline()
     url = f"weft://127.0.0.1:{port}/"
-    yield "weft cp, TCP", lambda source: [WEFT, "cp", "-a", source, url], server
-    yield "weft cp, TCP, 4 streams", lambda source: [WEFT, "cp", "-a", "--streams", "4", source,
-                                                     url], server
-    yield "weft cp, TCP, not verified", lambda source: [WEFT, "cp", "-a", "--no-verify",
-                                                        source, url], server
-    server.kill()
-    server.wait()
+
+    def weft(*options):
+        return lambda source: [WEFT, "cp", "-a", *options, source, url]
+
+    yield "weft cp, fabric", weft("--transport", "fabric"), server
+    yield "weft cp, fabric, not verified", weft("--transport", "fabric", "--no-verify"), server
+    yield "weft cp, TCP", weft("--transport", "tcp"), server
+    yield "weft cp, TCP, 4 streams", weft("--transport", "tcp", "--streams", "4"), server
+    yield "weft cp, TCP, not verified", weft("--transport", "tcp", "--no-verify"), server
+    for process in (server, daemon):
+        process.kill()
+        process.wait()
     if not arguments.peers:
         return
     if shutil.which("rsync"):
@@ -140,9 +151,9 @@ try:
                                                       here])]
         if arguments.peers:
             local.append(("cp -a", ["cp", "-a", source, here]))
+        os.makedirs(here, exist_ok=True)
         for name, command in local:
             measure(f"{kind}: {name}", command, here, bytes_, files)
-        shutil.rmtree(here, ignore_errors=True)
         for name, command, server in servers():
             measure(f"{kind}: {name}", command(source), here, bytes_, files, server)
         shutil.rmtree(here, ignore_errors=True)

@@ -73,7 +73,7 @@ impl<R> Pool<R> {
     /// `access`.
     pub fn of_peer(&self, block: u32, access: Access) -> Result<RemoteKey, BlockError> {
         let Memory::Lent { key } = &self.memory else { return Err(BlockError::Direction) };
-        if self.shape.access != access {
+        if !self.shape.access.contains(access) {
             return Err(BlockError::Direction);
         }
         self.check(block, Place::Taken)?;

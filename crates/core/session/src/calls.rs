@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use weft_fabric::{Access, Peer, ServiceName};
+use weft_fabric::{Access, Peer, RemoteKey, ServiceName};
 
 use crate::blocks::{Memory, Pool};
 use crate::error::{AnswerError, BlockError, RequestError, SessionError};
@@ -192,7 +192,15 @@ impl<R> Machine<R> {
         }
     }
 
-    /// Gives a block of an own pool, which this end filled, to the peer.
+    /// The key of a pool of the peer's, for a window.
+    pub fn key(&mut self, id: SessionId, pool: PoolId) -> Result<RemoteKey, BlockError> {
+        match self.pool(id, pool)?.memory {
+            Memory::Lent { key } => Ok(key),
+            Memory::Own { .. } => Err(BlockError::Direction),
+        }
+    }
+
+    /// Gives a block, which this end filled, to the peer.
     pub fn pass(
         &mut self,
         id: SessionId,
@@ -202,9 +210,6 @@ impl<R> Machine<R> {
     ) -> Result<(), BlockError> {
         check_head(head)?;
         let pool = self.pool(id, block.pool)?;
-        if !matches!(pool.memory, Memory::Own { .. }) {
-            return Err(BlockError::Direction);
-        }
         pool.check_range(0, u64::from(length))?;
         pool.pass(block.place)?;
         let numbers = [block.pool.wire(), block.place, length];

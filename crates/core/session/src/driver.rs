@@ -208,7 +208,8 @@ impl<E: Endpoint> Sessions<E> {
     }
 
     /// Lends the peer a pool: `range` of an own region, as `range.length / block_bytes` blocks.
-    /// With [`Access::WRITE`] the peer fills blocks by [`Sessions::put`]; with [`Access::READ`]
+    /// With [`Access::WRITE`] the peer fills blocks by [`Sessions::put`], and with
+    /// [`Access::READ`] as well it may look at what it wrote; with [`Access::READ`] alone
     /// this end fills them through the region, and the peer reads them by [`Sessions::get`]. The
     /// pool lives as long as the session.
     ///
@@ -221,8 +222,8 @@ impl<E: Endpoint> Sessions<E> {
         block_bytes: u32,
         access: Access,
     ) -> Result<PoolId, BlockError> {
-        if access != Access::READ && access != Access::WRITE {
-            return Err(BlockError::Shape("a peer either writes or reads"));
+        if access.is_empty() || !(Access::READ | Access::WRITE).contains(access) {
+            return Err(BlockError::Shape("a peer writes or reads"));
         }
         let blocks = range.length.checked_div(u64::from(block_bytes)).unwrap_or(0);
         let blocks = u32::try_from(blocks).ok().filter(|blocks| *blocks > 0);
@@ -326,7 +327,23 @@ impl<E: Endpoint> Sessions<E> {
         }
     }
 
-    /// Passes a block of an own pool, which was taken and filled through its region, to the peer.
+    /// Opens the memory of a pool of the peer's as a window: a program may fill blocks that it took
+    /// through it, and [`Sessions::pass`] them, in place of [`Sessions::put`]. What was written
+    /// has to be confirmed before ([`weft_fabric::Window`]).
+    ///
+    /// # Errors
+    /// [`BlockError`]; [`OperationError::WouldBlock`] until [`Event::Room`].
+    pub fn window(&mut self, session: SessionId, pool: PoolId) -> Result<E::Window, BlockError> {
+        let key = self.machine.key(session, pool)?;
+        let window = self.messages.endpoint().window(session.peer, key);
+        if matches!(window, Err(OperationError::WouldBlock)) {
+            self.machine.wants_room(session);
+        }
+        window.map_err(BlockError::Operation)
+    }
+
+    /// Passes a block, which was taken and filled through the own region or the window of the
+    /// peer's, to the peer.
     ///
     /// # Errors
     /// [`BlockError`].

@@ -70,8 +70,8 @@ pub struct Shape {
     pub block_bytes: u32,
     /// Number of blocks.
     pub blocks: u32,
-    /// The right of the peer: [`Access::WRITE`] if it fills the blocks by put, [`Access::READ`] if
-    /// it gets what their owner wrote.
+    /// The rights of the peer: with [`Access::WRITE`] it fills the blocks by put, with
+    /// [`Access::READ`] alone it gets what their owner wrote.
     pub access: Access,
 }
 

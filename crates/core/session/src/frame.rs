@@ -144,11 +144,10 @@ impl Lent {
     pub fn parse(bytes: &[u8]) -> Result<Self, Offence> {
         let malformed = Offence::Malformed { what: "a pool that cannot be read" };
         let Some((key, [access])) = bytes.split_first_chunk() else { return Err(malformed) };
-        let access = match *access {
-            1 => Access::READ,
-            2 => Access::WRITE,
-            _ => return Err(malformed),
-        };
+        let access = Access::from_bits(*access).filter(|access| {
+            !access.is_empty() && (Access::READ | Access::WRITE).contains(*access)
+        });
+        let access = access.ok_or(malformed)?;
         Ok(Self { key: RemoteKey(u64::from_le_bytes(*key)), access })
     }
 

@@ -3,7 +3,7 @@
 //! The hash is XXH3 of 128 bits. It finds errors of memory, disks and lines. It is no defence
 //! against somebody who makes bytes on purpose: that is the channel's (TLS, ssh).
 
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64, xxh3_128};
 
 use crate::codec::{InvalidBytes, Reader, Writer};
 
@@ -41,6 +41,29 @@ impl Leaf {
 #[must_use]
 pub fn hash(bytes: &[u8]) -> u128 {
     xxh3_128(bytes)
+}
+
+/// The same of bytes that come in parts.
+#[derive(Clone, Default)]
+pub struct Hasher(Xxh3Default);
+
+impl std::fmt::Debug for Hasher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hasher").finish_non_exhaustive()
+    }
+}
+
+impl Hasher {
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The hash of all bytes so far.
+    #[must_use]
+    pub fn end(&self) -> u128 {
+        self.0.digest128()
+    }
 }
 
 /// The checksum of a frame or a record.

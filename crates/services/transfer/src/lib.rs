@@ -55,7 +55,7 @@ mod source;
 mod target;
 mod window;
 
-pub use checksum::{Leaf, hash, root};
+pub use checksum::{Hasher, Leaf, hash, root};
 pub use codec::InvalidBytes;
 pub use entry::{
     ATTRIBUTES_BYTES_MAX, ATTRIBUTES_MAX, Attribute, Entry, FileId, Kind, Metadata, Moment,
@@ -65,7 +65,7 @@ pub use journal::{
     Journal, Kept, PathId, Record, TEMPORARY_PREFIX, fuzz_journal, journal_name, transfer_id,
 };
 pub use message::{
-    Answer, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Block, Code, FRAME_BYTES_MAX, Frame, HEAD_BYTES,
+    Answer, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCK_FRAME_BYTES_MAX, Block, Code, FRAME_BYTES_MAX, Frame, HEAD_BYTES,
     Head, Hello, Meeting, Message, Need, PLACES_MAX, Range, Role, SEGMENTS_MAX, Segment,
     Steadiness, Summary, Terms, Trouble, VERSION,
 };

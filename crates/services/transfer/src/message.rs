@@ -10,7 +10,7 @@ use crate::entry::{Entry, put_path, take_path};
 use crate::path::{PATH_BYTES_MAX, TreePath};
 
 /// The version of this protocol.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Bytes of the head of a frame.
 pub const HEAD_BYTES: usize = 16;
 /// Most bytes of the body of a frame: an entry with all its attributes fits several times.
@@ -23,6 +23,8 @@ pub const BLOCK_BYTES_MIN: u32 = 4 << 10;
 pub const LIST_MAX: usize = 4_096;
 /// Most segments of a block.
 pub const SEGMENTS_MAX: usize = 1_024;
+/// Most bytes of the frame of a block, without the bytes of its segments.
+pub const BLOCK_FRAME_BYTES_MAX: usize = HEAD_BYTES + 5 + SEGMENTS_MAX * 37;
 /// Most ranges of a file in one message.
 pub const RANGES_MAX: usize = 65_536;
 /// Most places in a hello.
@@ -87,6 +89,12 @@ pub struct Hello {
 pub enum Meeting {
     /// On the connection of the hello.
     Here,
+    /// On the fabric, where the sender of the hello offers a service; on the connection of the hello
+    /// if the receiver does not reach it.
+    Nearby {
+        /// The service, as `NAME@HOST`.
+        at: String,
+    },
     /// The receiver of the hello, a target, listens for a source that shows the ticket.
     Expects {
         /// The ticket.
@@ -94,8 +102,11 @@ pub enum Meeting {
     },
     /// The receiver of the hello, a source, connects to a target that expects the ticket.
     Goes {
-        /// Host and port of the target.
+        /// Host and port of the target; empty if the two meet on the fabric or not at all.
         to: String,
+        /// The service that the target offers on the fabric, as `NAME@HOST`; empty if the two do
+        /// not meet there.
+        at: String,
         /// The ticket.
         ticket: u128,
     },
@@ -233,6 +244,10 @@ pub enum Message {
         token: u128,
         /// Where a target listens that expects a source; 0 if it does not.
         port: u16,
+        /// The service that such a target offers on the fabric, too; empty if it does not.
+        at: String,
+        /// Why the fabric is not used, where it could have been; empty if it is.
+        apart: String,
     },
     /// Refuses, for good.
     Refused {
@@ -588,12 +603,15 @@ fn put_message(message: &Message, into: &mut Writer) -> u8 {
             match &hello.meeting {
                 Meeting::Here => into.u8(0),
                 Meeting::Expects { ticket } => into.u8(1).u128(*ticket),
-                Meeting::Goes { to, ticket } => into.u8(2).blob(to.as_bytes()).u128(*ticket),
+                Meeting::Goes { to, at, ticket } => {
+                    into.u8(2).blob(to.as_bytes()).blob(at.as_bytes()).u128(*ticket)
+                }
+                Meeting::Nearby { at } => into.u8(3).blob(at.as_bytes()),
             };
             0
         }
-        Message::Welcome { token, port } => {
-            into.u128(*token).u16(*port);
+        Message::Welcome { token, port, at, apart } => {
+            into.u128(*token).u16(*port).blob(at.as_bytes()).blob(cut(apart).as_bytes());
             1
         }
         Message::Refused { text } => {
@@ -685,13 +703,20 @@ fn parse(kind: u8, from: &mut Reader<'_>) -> Result<Frame, InvalidBytes> {
                 1 => Meeting::Expects { ticket: from.u128()? },
                 2 => {
                     let to = from.text(TEXT_BYTES_MAX, "a place to meet")?;
-                    Meeting::Goes { to, ticket: from.u128()? }
+                    let at = from.text(TEXT_BYTES_MAX, "a place to meet")?;
+                    Meeting::Goes { to, at, ticket: from.u128()? }
                 }
+                3 => Meeting::Nearby { at: from.text(TEXT_BYTES_MAX, "a place to meet")? },
                 _ => return Err(InvalidBytes::Field("where to meet")),
             };
             Message::Hello(Hello { version, role, terms, places, meeting })
         }
-        1 => Message::Welcome { token: from.u128()?, port: from.u16()? },
+        1 => Message::Welcome {
+            token: from.u128()?,
+            port: from.u16()?,
+            at: from.text(TEXT_BYTES_MAX, "a place to meet")?,
+            apart: from.text(TEXT_BYTES_MAX, "a text")?,
+        },
         2 => Message::Refused { text: from.text(TEXT_BYTES_MAX, "a text")? },
         3 => Message::Attach { token: from.u128()? },
         4 => Message::Begin { identity: from.u128()?, tops: from.u32()? },

@@ -389,23 +389,28 @@ fn run(seed: u64, cuts: u32, flips: bool) -> u64 {
     panic!("seed {seed}: the transfer does not end");
 }
 
+/// How many runs each test makes: 150, or `WEFT_SEEDS`.
+fn seeds() -> u64 {
+    std::env::var("WEFT_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(150)
+}
+
 #[test]
 fn trees_arrive_in_whatever_order_things_end() {
-    for seed in 0..150 {
+    for seed in 0..seeds() {
         assert!(run(seed, 0, false) == 0, "nothing is sent twice");
     }
 }
 
 #[test]
 fn a_transfer_that_is_cut_at_any_step_goes_on() {
-    for seed in 0..150 {
+    for seed in 0..seeds() {
         run(seed, 3, false);
     }
 }
 
 #[test]
 fn damage_of_blocks_files_and_journals_is_found_and_repaired() {
-    for seed in 1_000..1_150 {
+    for seed in 1_000..1_000 + seeds() {
         run(seed, 2, true);
     }
 }

@@ -85,8 +85,8 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Lab(command) => lab::lab(command, &configuration()?),
         Command::Info(arguments) => information::show(arguments, &configuration()?),
         Command::Measure(command) => measure::measure(command, configuration),
-        Command::Cp(arguments) => Ok(cp::cp(arguments)),
-        Command::Transfer(command) => transfer::transfer(command),
+        Command::Cp(arguments) => Ok(cp::cp(arguments, &configuration()?)),
+        Command::Transfer(command) => transfer::transfer(command, configuration),
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
         #[cfg(feature = "simulator")]
         Command::Sim(command) => sim::sim(command),

@@ -17,7 +17,12 @@ pub fn opening(provider: Option<&str>, options: &Options) -> Opening {
     Opening::with("weft perf", options).provider(provider)
 }
 
-/// The same. The daemon is started if it is not there.
+/// Endpoints of transfers at the daemon of this node.
+pub fn of_transfers(name: &str, options: &Options) -> Opening {
+    Opening::with(name, options).driven_by(weft_open::Driver::Owner)
+}
+
+/// As [`opening`]. The daemon is started if it is not there.
 ///
 /// # Errors
 /// This program's own file cannot be found.

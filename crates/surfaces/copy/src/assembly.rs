@@ -11,6 +11,7 @@ use crate::inbox::Inbox;
 use crate::link::Outlet;
 use crate::report::{Gauge, Reporter};
 use crate::source_end::{self, SourceEnd};
+use crate::space::Supply;
 use crate::target_end::{self, TargetEnd};
 use crate::tops::Tops;
 use crate::walk::Walk;
@@ -47,11 +48,15 @@ fn umask() -> u32 {
     line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
 }
 
+/// How many blocks of this size one end has.
+pub(crate) fn block_count(settings: &Settings, block_bytes: usize) -> usize {
+    (settings.window_bytes / block_bytes).clamp(BLOCKS_MIN, BLOCKS_MAX)
+}
+
 /// Buffers for the blocks of one end.
 pub(crate) fn pool(terms: &Terms, settings: &Settings) -> Result<Pool, CopyError> {
     let block_bytes = usize::try_from(terms.block_bytes).expect("a block fits memory");
-    let count = (settings.window_bytes / block_bytes).clamp(BLOCKS_MIN, BLOCKS_MAX);
-    Pool::new(block_bytes, count).map_err(|why| CopyError::system("memory for blocks", &why))
+    Pool::new(block_bytes, block_count(settings, block_bytes)).map_err(|why| CopyError::system("memory for blocks", &why))
 }
 
 /// Names sources, so that a journal of other ones is not taken up: the host and the absolute
@@ -73,7 +78,7 @@ pub(crate) fn source(
     (tops, identity, stays_out_of): (&Arc<Tops>, u128, Option<(u64, u64)>),
     terms: &Terms,
     settings: &Settings,
-    (pool, inbox, outlet): (Pool, Arc<Inbox<source_end::Input>>, Arc<dyn Outlet>),
+    (supply, inbox, outlet): (Supply, Arc<Inbox<source_end::Input>>, Arc<dyn Outlet>),
     (reporter, gauge): (Arc<dyn Reporter>, Arc<Gauge>),
 ) -> Result<SourceEnd, CopyError> {
     let excludes = Excludes::new(&terms.excludes)?.bare(tops.is_bare());
@@ -89,7 +94,7 @@ pub(crate) fn source(
         terms: terms.clone(),
         identity,
         readers: settings.readers,
-        pool,
+        supply,
         inbox,
         outlet,
         reporter,
@@ -103,7 +108,7 @@ pub(crate) fn target(
     destination: Destination,
     terms: &Terms,
     settings: &Settings,
-    (pool, inbox, outlet): (Pool, Arc<Inbox<target_end::Input>>, Arc<dyn Outlet>),
+    (blocks, inbox, outlet): (usize, Arc<Inbox<target_end::Input>>, Arc<dyn Outlet>),
     (reporter, gauge): (Arc<dyn Reporter>, Arc<Gauge>),
 ) -> TargetEnd {
     TargetEnd {
@@ -111,7 +116,7 @@ pub(crate) fn target(
         terms: terms.clone(),
         writers: settings.writers,
         umask: settings.umask,
-        pool,
+        blocks,
         shortcut: None,
         inbox,
         outlet,

@@ -11,11 +11,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use weft_file_io::{Buffer, Pool};
+use weft_file_io::Pool;
 use weft_transfer::{Block, Frame, HEAD_BYTES, Head, Message};
 
 use crate::error::CopyError;
 use crate::link::{Incoming, Listener, Outlet};
+use crate::space::Space;
 
 /// How often a writer without work says that it lives.
 const ALIVE: Duration = Duration::from_secs(10);
@@ -86,7 +87,7 @@ fn read_frame(reader: &mut ReadHalf) -> Result<Frame, CopyError> {
 
 enum Out {
     Message(Message),
-    Block(Block, Buffer),
+    Block(Block, Space),
 }
 
 #[derive(Default)]
@@ -116,7 +117,7 @@ impl Sender {
     }
 
     /// What leaves next: messages together, or a block. `None` at the end.
-    fn next(&self) -> Option<(Vec<u8>, Option<Buffer>, usize)> {
+    fn next(&self) -> Option<(Vec<u8>, Option<Space>, usize)> {
         let mut queue = self.queue.lock();
         while queue.items.is_empty() {
             if queue.is_finished {
@@ -132,11 +133,11 @@ impl Sender {
                 Some(Out::Message(message)) => {
                     bytes.extend_from_slice(&Frame::Message(message).bytes());
                 }
-                Some(Out::Block(block, buffer)) => {
+                Some(Out::Block(block, space)) => {
                     queue.blocks -= 1;
                     let payload = usize::try_from(block.payload()).expect("it fits a buffer");
                     bytes.extend_from_slice(&Frame::Block(block).bytes());
-                    return Some((bytes, Some(buffer), payload));
+                    return Some((bytes, Some(space), payload));
                 }
                 None => break,
             }
@@ -145,8 +146,12 @@ impl Sender {
     }
 
     fn run(&self, mut writer: WriteHalf, listener: &dyn Listener) {
-        while let Some((head, mut buffer, payload)) = self.next() {
-            let payload = buffer.as_deref().map_or(&[][..], |buffer| &buffer[..payload]);
+        while let Some((head, mut space, payload)) = self.next() {
+            let payload = match &space {
+                Some(Space::Own(buffer)) => &buffer[..payload],
+                Some(Space::Lent(_)) => unreachable!("its supply has memory of this process"),
+                None => &[],
+            };
             if write_both(&mut writer, &head, payload).is_err() {
                 // The reader of the connection tells why.
                 let mut queue = self.queue.lock();
@@ -154,7 +159,7 @@ impl Sender {
                 queue.items.clear();
                 return;
             }
-            if buffer.take().is_some() {
+            if space.take().is_some() {
                 // The loop may wait for a buffer.
                 listener.hear(Incoming::Sent);
             }
@@ -251,7 +256,7 @@ fn receive(
                 };
                 let read = reader.read_exact(&mut buffer[..payload]);
                 read.map_err(|why| CopyError::Lost(why.to_string()))?;
-                Incoming::Block(block, buffer)
+                Incoming::Block(block, Space::Own(buffer))
             }
         };
         if !listener.hear(incoming) {
@@ -274,9 +279,9 @@ impl Outlet for Connections {
         self.senders[0].push(Out::Message(message));
     }
 
-    fn block(&self, block: Block, buffer: Buffer) {
+    fn block(&self, block: Block, space: Space) {
         let least = self.senders.iter().min_by_key(|sender| sender.queue.lock().blocks);
-        least.expect("there is a connection").push(Out::Block(block, buffer));
+        least.expect("there is a connection").push(Out::Block(block, space));
     }
 
     fn finish(&self) {

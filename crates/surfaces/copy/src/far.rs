@@ -5,17 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_membership::Role as TlsRole;
+use weft_open::Opening;
 use weft_transfer::{Hello, Meeting, Message, Role, Terms, Trouble, VERSION};
 
 use crate::assembly::{self, Settings};
 use crate::channel::{Channel, Connections, SILENCE};
 use crate::destination::Destination;
 use crate::error::CopyError;
+use crate::fabric::{self, Offer, Wire};
 use crate::inbox::Inbox;
-use crate::link::Listener;
+use crate::line::{Line, Lines};
+use crate::link::{Listener, Outlet};
 use crate::report::{Gauge, Quiet, Reporter};
 use crate::root::Root;
 use crate::secure::{Key, secure};
+use crate::space::Supply;
 use crate::tops::Tops;
 
 /// How long a target waits for the source of a third-party transfer.
@@ -32,6 +36,16 @@ pub(crate) struct Policy {
     pub is_read_only: bool,
     /// The choices that it makes for itself.
     pub settings: Settings,
+    /// How it opens endpoints, if it may use the fabric.
+    pub opening: Option<Opening>,
+}
+
+impl Policy {
+    /// Comes to a service that the other end offers, and why not.
+    fn come(&self, at: &str) -> Result<Wire, String> {
+        let opening = self.opening.as_ref().ok_or("the other end does not use the fabric")?;
+        fabric::find(opening, at)
+    }
 }
 
 /// More connections of a transfer, where there can be some.
@@ -57,16 +71,16 @@ impl More for NoMore {
 
 /// Answers the hello that came over a connection, and takes part in the transfer.
 pub(crate) fn answer(
-    mut channel: Channel,
+    mut line: Line,
     hello: Hello,
     policy: &Policy,
     more: &mut dyn More,
 ) -> Result<(), CopyError> {
     match prepare(&hello, policy) {
-        Ok(part) => part.take(channel, hello, policy, more),
+        Ok(part) => part.take(line, hello, policy, more),
         Err(error) => {
             let text = error.to_string();
-            channel.say(Message::Refused { text })?;
+            line.say(Message::Refused { text })?;
             Err(error)
         }
     }
@@ -108,7 +122,7 @@ fn prepare(hello: &Hello, policy: &Policy) -> Result<Part, CopyError> {
 impl Part {
     fn take(
         self,
-        mut channel: Channel,
+        mut line: Line,
         hello: Hello,
         policy: &Policy,
         more: &mut dyn More,
@@ -116,25 +130,51 @@ impl Part {
         let terms = hello.terms;
         match hello.meeting {
             Meeting::Here => {
-                channel.say(Message::Welcome { token: more.token(), port: 0 })?;
-                let mut channels = vec![channel];
-                channels.extend(more.gather(usize::from(terms.streams) - 1));
-                self.run(channels, &terms, policy, (hello.places, Arc::new(Quiet)))
+                line.say(welcome(more.token(), 0, "", ""))?;
+                self.run(lines(line, &terms, more), &terms, policy, hello.places)
+            }
+            Meeting::Nearby { at } => {
+                let came = policy.come(&at);
+                let apart = came.as_ref().err().map_or("", String::as_str);
+                line.say(welcome(more.token(), 0, "", apart))?;
+                let lines = match came {
+                    Ok(wire) => Lines::Fabric(wire),
+                    Err(_) => lines(line, &terms, more),
+                };
+                self.run(lines, &terms, policy, hello.places)
             }
             Meeting::Expects { ticket } => {
                 let listener = TcpListener::bind(("::", 0))
                     .or_else(|_| TcpListener::bind(("0.0.0.0", 0)))
                     .map_err(|why| CopyError::system("a place to meet", &why))?;
                 let port = listener.local_addr().map_or(0, |address| address.port());
-                channel.say(Message::Welcome { token: 0, port })?;
-                let met = meet(&listener, &Key::of_ticket(ticket));
-                self.report(channel, met, &terms, policy, hello.places)
+                let offer = policy.opening.as_ref().map(|opening| {
+                    Offer::new(opening, &meeting_name()?)
+                });
+                let (at, apart) = match &offer {
+                    None => ("", "the other end does not use the fabric"),
+                    Some(Ok(offer)) => (offer.place(), ""),
+                    Some(Err(why)) => ("", why.as_str()),
+                };
+                line.say(welcome(0, port, at, apart))?;
+                let offer = offer.and_then(Result::ok);
+                let streams = usize::from(terms.streams);
+                let met = meet(&listener, &Key::of_ticket(ticket), offer.as_ref(), streams);
+                self.report(line, met, &terms, policy, hello.places)
             }
-            Meeting::Goes { to, ticket } => {
-                channel.say(Message::Welcome { token: 0, port: 0 })?;
-                let key = Key::of_ticket(ticket);
-                let met = dial(&to).and_then(|stream| secure(stream, TlsRole::Dialer, &key));
-                self.report(channel, met, &terms, policy, hello.places)
+            Meeting::Goes { to, at, ticket } => {
+                let came = match at.as_str() {
+                    "" => Err(String::new()),
+                    at => policy.come(at),
+                };
+                let apart = came.as_ref().err().map_or("", String::as_str);
+                line.say(welcome(0, 0, "", apart))?;
+                let met = match came {
+                    Ok(wire) => Ok(Lines::Fabric(wire)),
+                    Err(why) if to.is_empty() => Err(CopyError::Refused(why)),
+                    Err(_) => go(&to, &Key::of_ticket(ticket), terms.streams),
+                };
+                self.report(line, met, &terms, policy, hello.places)
             }
         }
     }
@@ -142,19 +182,18 @@ impl Part {
     /// Runs over a connection to a third end, and tells the one that asked.
     fn report(
         self,
-        channel: Channel,
-        met: Result<Channel, CopyError>,
+        line: Line,
+        met: Result<Lines, CopyError>,
         terms: &Terms,
         policy: &Policy,
         places: Vec<Vec<u8>>,
     ) -> Result<(), CopyError> {
-        let Channel { reader, writer } = channel;
-        let asker = Arc::new(Asker(parking_lot::Mutex::new(Channel { reader, writer })));
+        let asker = Arc::new(Asker(parking_lot::Mutex::new(line)));
         let reporter: Arc<dyn Reporter> = Arc::clone(&asker) as _;
         let is_target = matches!(self, Self::Target(_));
         let result = met.and_then(|met| {
             let gauge = Arc::new(Gauge::default());
-            self.run_gauged(vec![met], terms, policy, (places, reporter, gauge))
+            self.run_gauged(met, terms, policy, (places, reporter, gauge))
         });
         match &result {
             Ok(summary) if is_target => asker.tell(Message::Done(*summary)),
@@ -166,18 +205,18 @@ impl Part {
 
     fn run(
         self,
-        channels: Vec<Channel>,
+        lines: Lines,
         terms: &Terms,
         policy: &Policy,
-        (places, reporter): (Vec<Vec<u8>>, Arc<dyn Reporter>),
+        places: Vec<Vec<u8>>,
     ) -> Result<(), CopyError> {
-        let gauge = Arc::new(Gauge::default());
-        self.run_gauged(channels, terms, policy, (places, reporter, gauge)).map(drop)
+        let (reporter, gauge) = (Arc::new(Quiet), Arc::new(Gauge::default()));
+        self.run_gauged(lines, terms, policy, (places, reporter, gauge)).map(drop)
     }
 
     fn run_gauged(
         self,
-        channels: Vec<Channel>,
+        lines: Lines,
         terms: &Terms,
         policy: &Policy,
         (places, reporter, gauge): (Vec<Vec<u8>>, Arc<dyn Reporter>, Arc<Gauge>),
@@ -185,49 +224,99 @@ impl Part {
         match self {
             Self::Source(tops) => {
                 let identity = assembly::identity(&places);
-                run_source(channels, (&tops, identity), terms, &policy.settings, (reporter, gauge))
+                run_source(lines, (&tops, identity), terms, &policy.settings, (reporter, gauge))
+                    .map(|read| read.summary)
             }
             Self::Target(destination) => {
-                run_target(channels, destination, terms, &policy.settings, (reporter, gauge))
+                run_target(lines, destination, terms, &policy.settings, (reporter, gauge))
                     .map(|written| written.summary)
             }
         }
     }
 }
 
-/// Reads files and sends them over connections.
+/// The end of a transfer at the source.
+pub(crate) struct Read {
+    pub summary: weft_transfer::Summary,
+    /// Over the fabric: whether blocks lie in memory that both ends have mapped, as far as this end
+    /// knows.
+    pub shares_memory: Option<bool>,
+}
+
+/// Reads files and sends them.
 pub(crate) fn run_source(
-    channels: Vec<Channel>,
+    lines: Lines,
     (tops, identity): (&Arc<Tops>, u128),
     terms: &Terms,
     settings: &Settings,
     reports: (Arc<dyn Reporter>, Arc<Gauge>),
-) -> Result<weft_transfer::Summary, CopyError> {
-    let pool = assembly::pool(terms, settings)?;
+) -> Result<Read, CopyError> {
     let inbox = Arc::new(Inbox::default());
     let listener: Arc<dyn Listener> = Arc::clone(&inbox) as _;
-    let outlet = Arc::new(Connections::start(channels, &listener, None)?);
+    let (supply, outlet, wire): (_, Arc<dyn Outlet>, _) = match lines {
+        Lines::Streams(channels) => {
+            let outlet = Arc::new(Connections::start(channels, &listener, None)?);
+            (Supply::Own(assembly::pool(terms, settings)?), outlet, None)
+        }
+        Lines::Fabric(wire) => {
+            let (idle, outlet) = wire.read(terms, settings, listener);
+            (Supply::Lent(idle), Arc::clone(&outlet) as _, Some(outlet))
+        }
+    };
     let there = (tops, identity, None);
-    assembly::source(there, terms, settings, (pool, inbox, outlet), reports)?.run()
+    let source = assembly::source(there, terms, settings, (supply, inbox, outlet), reports)?;
+    let summary = source.run()?;
+    let shares_memory = wire.and_then(|wire| wire.shares_memory());
+    Ok(Read { summary, shares_memory })
 }
 
-/// Writes files that come over connections.
+/// Writes files that come.
 pub(crate) fn run_target(
-    channels: Vec<Channel>,
+    lines: Lines,
     destination: Destination,
     terms: &Terms,
     settings: &Settings,
     reports: (Arc<dyn Reporter>, Arc<Gauge>),
 ) -> Result<crate::target_end::Written, CopyError> {
-    let pool = assembly::pool(terms, settings)?;
     let inbox = Arc::new(Inbox::default());
     let listener: Arc<dyn Listener> = Arc::clone(&inbox) as _;
-    let outlet = Arc::new(Connections::start(channels, &listener, Some(&pool))?);
-    assembly::target(destination, terms, settings, (pool, inbox, outlet), reports).run()
+    let (blocks, outlet): (_, Arc<dyn Outlet>) = match lines {
+        Lines::Streams(channels) => {
+            let pool = assembly::pool(terms, settings)?;
+            let outlet = Arc::new(Connections::start(channels, &listener, Some(&pool))?);
+            (pool.count(), outlet)
+        }
+        Lines::Fabric(wire) => {
+            let (blocks, outlet) = wire.write(terms, settings, listener);
+            (usize::try_from(blocks).expect("blocks are bounded"), outlet)
+        }
+    };
+    assembly::target(destination, terms, settings, (blocks, inbox, outlet), reports).run()
+}
+
+fn welcome(token: u128, port: u16, at: &str, apart: &str) -> Message {
+    Message::Welcome { token, port, at: at.to_owned(), apart: apart.to_owned() }
+}
+
+/// A name for a service that one transfer meets at.
+pub(crate) fn meeting_name() -> Result<String, String> {
+    Ok(format!("cp.{:032x}", crate::server::random().map_err(|why| why.to_string())?))
+}
+
+/// All connections of a transfer that goes over the one of its hello.
+fn lines(line: Line, terms: &Terms, more: &mut dyn More) -> Lines {
+    match line {
+        Line::Stream(channel) => {
+            let mut channels = vec![channel];
+            channels.extend(more.gather(usize::from(terms.streams) - 1));
+            Lines::Streams(channels)
+        }
+        Line::Fabric(wire) => Lines::Fabric(wire),
+    }
 }
 
 /// Who asked for a third-party transfer hears of it.
-struct Asker(parking_lot::Mutex<Channel>);
+struct Asker(parking_lot::Mutex<Line>);
 
 impl Asker {
     fn tell(&self, message: Message) {
@@ -246,25 +335,44 @@ impl Reporter for Asker {
     }
 }
 
-/// Waits for the one source that knows the key. Others are turned away.
-fn meet(listener: &TcpListener, key: &Key) -> Result<Channel, CopyError> {
+/// Waits for the one source that knows the key, or comes over the fabric. Others are turned away.
+/// Over TCP it comes with so many connections.
+fn meet(
+    listener: &TcpListener,
+    key: &Key,
+    offer: Option<&Offer>,
+    streams: usize,
+) -> Result<Lines, CopyError> {
     let system = |why| CopyError::system("a place to meet", &why);
     listener.set_nonblocking(true).map_err(system)?;
     let until = std::time::Instant::now() + MEETING_WITHIN;
+    let mut channels = Vec::new();
     while std::time::Instant::now() < until {
+        if let Some(wire) = offer.and_then(|offer| offer.accept(Duration::ZERO)) {
+            return Ok(Lines::Fabric(wire));
+        }
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(false).map_err(system)?;
                 if let Ok(channel) =
                     tuned(&stream).and_then(|()| secure(stream, TlsRole::Listener, key))
                 {
-                    return Ok(channel);
+                    channels.push(channel);
+                    if channels.len() == streams {
+                        return Ok(Lines::Streams(channels));
+                    }
                 }
             }
             Err(_) => std::thread::sleep(LOOK),
         }
     }
     Err(CopyError::Lost("the source did not come".to_owned()))
+}
+
+/// Goes to a target that expects this end.
+fn go(to: &str, key: &Key, streams: u16) -> Result<Lines, CopyError> {
+    let channels = (0..streams).map(|_| secure(dial(to)?, TlsRole::Dialer, key));
+    channels.collect::<Result<_, _>>().map(Lines::Streams)
 }
 
 /// Connects to `HOST:PORT`.

@@ -55,6 +55,24 @@ impl<T> Inbox<T> {
         true
     }
 
+    /// From a peer that is bounded otherwise. False if the loop has ended.
+    pub fn tell_if_open(&self, item: T) -> bool {
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return false;
+        }
+        state.main.push_back(item);
+        drop(state);
+        self.came.notify_one();
+        true
+    }
+
+    /// Whether a peer had to wait for room.
+    pub fn is_behind(&self) -> bool {
+        let state = self.state.lock();
+        state.main.len() >= WAITING_MAX && !state.is_closed
+    }
+
     /// From the walk: waits for room. False if the loop has ended.
     pub fn find(&self, item: T) -> bool {
         let mut state = self.state.lock();

@@ -12,9 +12,11 @@
 //! | `target_end`, `destination`, `journal_file` | the end that writes |
 //! | `writing`, `making`, `metadata`, `shortcut` | what it does to files, and to all else |
 //! | `link`, `inbox`, `workers` | what joins threads and ends |
+//! | `space` | the memory of a block |
 //! | `root` | a directory that is not left |
 //! | `place`, `remote` | places on other hosts, and copies from and to them |
-//! | `channel`, `secure` | connections that carry frames; TLS |
+//! | `line`, `channel`, `secure` | connections that carry frames; TLS |
+//! | `fabric` | sessions of the fabric, with blocks that the writing end grants |
 //! | `far`, `server` | the far end of a transfer, and a server of a directory |
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]
@@ -23,9 +25,11 @@ mod assembly;
 mod channel;
 mod destination;
 mod error;
+mod fabric;
 mod far;
 mod inbox;
 mod journal_file;
+mod line;
 mod link;
 mod local;
 mod making;
@@ -40,6 +44,7 @@ mod secure;
 mod server;
 mod shortcut;
 mod source_end;
+mod space;
 mod target_end;
 mod tops;
 mod walk;
@@ -49,6 +54,6 @@ mod writing;
 pub use assembly::Settings;
 pub use error::CopyError;
 pub use place::{PORT, Place};
-pub use remote::{Reach, copy};
+pub use remote::{Reach, Transport, copy};
 pub use report::{Gauge, Outcome, Reporter, Way};
 pub use server::{ServeOptions, Server, answer_standard};

@@ -11,6 +11,7 @@ use crate::inbox::Inbox;
 use crate::link::Direct;
 use crate::report::{Gauge, Outcome, Quiet, Reporter, Way};
 use crate::shortcut::Shortcut;
+use crate::space::Supply;
 use crate::tops::Tops;
 
 /// Copies local sources to a local destination.
@@ -29,13 +30,14 @@ pub fn copy(
     let destination = Destination { place: destination.to_vec(), within: None };
     refuse_itself(&tops, &destination)?;
     let pool = assembly::pool(terms, settings)?;
+    let blocks = pool.count();
     let (to_source, to_target) = (Arc::new(Inbox::default()), Arc::new(Inbox::default()));
     let there = destination.identity();
     let mut source = assembly::source(
         (&tops, assembly::identity(sources), there.map(|(id, _)| id)),
         terms,
         settings,
-        (pool.clone(), Arc::clone(&to_source), Arc::new(Direct(Arc::clone(&to_target)))),
+        (Supply::Own(pool), Arc::clone(&to_source), Arc::new(Direct(Arc::clone(&to_target)))),
         (Arc::new(Quiet), Arc::clone(gauge)),
     )?;
     source.counts = false;
@@ -43,7 +45,7 @@ pub fn copy(
         destination,
         terms,
         settings,
-        (pool, to_target, Arc::new(Direct(to_source))),
+        (blocks, to_target, Arc::new(Direct(to_source))),
         (Arc::clone(reporter), Arc::clone(gauge)),
     );
     target.shortcut = Some(Arc::new(Shortcut::new(tops, !terms.verifies)));

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use rustix::fs::{OFlags, SeekFrom, fstat, seek};
 use rustix::io::{Errno, pread};
-use weft_file_io::{Buffer, alignment_of};
-use weft_transfer::{Code, FileId, Leaf, Loaded, Piece, Range, Steadiness, TreePath, hash};
+use weft_file_io::alignment_of;
+use weft_transfer::{Code, FileId, Leaf, Loaded, Piece, Range, Steadiness, TreePath};
 
 use crate::error::code_of;
 use crate::metadata::{file_id, has_same_bytes};
 use crate::pace::Pace;
+use crate::space::Space;
 use crate::tops::Tops;
 
 /// Most ranges of one look at a file.
@@ -29,6 +30,8 @@ pub(crate) struct Reading {
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     last: Option<(TreePath, FileId, OwnedFd)>,
+    /// Bytes on their way to a hash.
+    scratch: Vec<u8>,
 }
 
 fn trouble(error: Errno) -> (Code, String) {
@@ -100,15 +103,14 @@ impl Reader {
         &mut self,
         reading: &Reading,
         pieces: &[Piece],
-        buffer: &mut Buffer,
+        space: &mut Space,
     ) -> Vec<Loaded> {
         let mut end = 0;
         let mut all = Vec::with_capacity(pieces.len());
         for piece in pieces {
             let length = usize::try_from(piece.length).expect("a block fits memory");
             reading.pace.take(u64::from(piece.length));
-            let space = &mut buffer[end..end + length];
-            let loaded = self.piece(reading, piece, space).map_err(trouble);
+            let loaded = self.piece(reading, piece, space, (end, length)).map_err(trouble);
             if let Ok((leaf, _)) = &loaded {
                 end += usize::try_from(leaf.length).expect("as long as the piece, or less");
             }
@@ -121,10 +123,13 @@ impl Reader {
         &mut self,
         reading: &Reading,
         piece: &Piece,
-        space: &mut [u8],
+        space: &mut Space,
+        place: (usize, usize),
     ) -> Result<(Leaf, Steadiness), Errno> {
+        let mut scratch = std::mem::take(&mut self.scratch);
         let file = self.open(reading, &piece.path, &piece.id)?;
-        let read = read_whole(file, space, piece.offset)?;
+        let from = (file, piece.offset);
+        let (read, hash) = space.fill(place, from, !reading.is_direct, &mut scratch)?;
         let mut steadiness = Steadiness::Same;
         if piece.is_whole {
             if !has_same_bytes(&file_id(&fstat(file)?), &piece.id) {
@@ -132,8 +137,9 @@ impl Reader {
             }
             self.last = None;
         }
+        self.scratch = scratch;
         let length = u32::try_from(read).expect("as long as the piece, or less");
-        let leaf = Leaf { offset: piece.offset, length, hash: hash(&space[..read]) };
+        let leaf = Leaf { offset: piece.offset, length, hash };
         Ok((leaf, steadiness))
     }
 }

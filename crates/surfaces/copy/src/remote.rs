@@ -7,13 +7,16 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use weft_membership::Role as TlsRole;
+use weft_open::Opening;
 use weft_transfer::{Hello, Meeting, Message, Role, Summary, Terms, VERSION};
 
 use crate::assembly::{self, Settings};
 use crate::channel::{Channel, SILENCE};
 use crate::destination::Destination;
 use crate::error::CopyError;
-use crate::far::{dial, run_source, run_target};
+use crate::fabric::{self, Offer, Wire};
+use crate::far::{dial, meeting_name, run_source, run_target};
+use crate::line::{Line, Lines};
 use crate::place::Place;
 use crate::report::{Gauge, Outcome, Reporter, Way};
 use crate::secure::{Key, secure};
@@ -22,9 +25,28 @@ use crate::tops::Tops;
 /// How long a far end has to end by itself.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long a far end that said that it came over the fabric may take to be seen.
+const SEEN_WITHIN: Duration = Duration::from_secs(15);
+
+/// The way that bytes are to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Transport {
+    /// Over the fabric where both ends are on it, else as for [`Transport::Tcp`].
+    #[default]
+    Auto,
+    /// Over the fabric, or not at all.
+    Fabric,
+    /// Over TCP, or the pipes of a remote shell.
+    Tcp,
+}
+
 /// How far ends are reached.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Reach {
+    /// The way that bytes are to go.
+    pub transport: Transport,
+    /// How endpoints are opened.
+    pub opening: Opening,
     /// The remote shell and its arguments.
     pub shell: Vec<String>,
     /// The program at the far end.
@@ -37,6 +59,8 @@ pub struct Reach {
 struct Far {
     child: Option<Child>,
     way: Way,
+    /// Why the fabric is not used, where it was tried.
+    apart: Option<String>,
     /// Host and port, and the key, for more connections.
     again: Option<(String, Option<Key>)>,
 }
@@ -82,22 +106,36 @@ pub(crate) fn standard() -> Result<Channel, CopyError> {
     Ok(Channel::new(reader, writer))
 }
 
-fn connect(place: &Place, reach: &Reach) -> Result<(Channel, Far), CopyError> {
+fn connect(place: &Place, reach: &Reach) -> Result<(Line, Far), CopyError> {
     match place {
         Place::Here(_) => unreachable!("the caller looked"),
         Place::Shell { host, .. } => start_shell(host, place, reach),
         Place::Server { host, port, .. } => {
+            let apart = match reach.transport {
+                Transport::Tcp => None,
+                _ => match fabric::find_server(&reach.opening, host, *port) {
+                    Ok(wire) => {
+                        let far = Far { child: None, way: Way::Fabric, apart: None, again: None };
+                        return Ok((Line::Fabric(wire), far));
+                    }
+                    Err(why) => Some(why),
+                },
+            };
+            if let (Transport::Fabric, Some(why)) = (reach.transport, &apart) {
+                let (place, why) = (place.to_string(), why.clone());
+                return Err(CopyError::Unreachable { place, why });
+            }
             let key = reach.key.as_deref().map(Key::of_text).transpose()?;
             let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
             let to = format!("{host}:{port}");
             let channel = connect_again(&to, key.as_ref())?;
             let way = if key.is_some() { Way::Tls } else { Way::Tcp };
-            Ok((channel, Far { child: None, way, again: Some((to, key)) }))
+            Ok((Line::Stream(channel), Far { child: None, way, apart, again: Some((to, key)) }))
         }
     }
 }
 
-fn start_shell(host: &str, place: &Place, reach: &Reach) -> Result<(Channel, Far), CopyError> {
+fn start_shell(host: &str, place: &Place, reach: &Reach) -> Result<(Line, Far), CopyError> {
     let unreachable = |why: String| CopyError::Unreachable { place: place.to_string(), why };
     let (shell, arguments) =
         reach.shell.split_first().ok_or_else(|| unreachable("no remote shell".to_owned()))?;
@@ -111,11 +149,11 @@ fn start_shell(host: &str, place: &Place, reach: &Reach) -> Result<(Channel, Far
         .spawn()
         .map_err(|why| unreachable(format!("{shell} cannot be started: {why}")))?;
     let (input, output) = (child.stdin.take(), child.stdout.take());
-    let far = Far { child: Some(child), way: Way::Shell, again: None };
+    let far = Far { child: Some(child), way: Way::Shell, apart: None, again: None };
     let (Some(input), Some(output)) = (input, output) else {
         return Err(unreachable("it has no pipes".to_owned()));
     };
-    Ok((Channel::new(Pipe(output.into()), input), far))
+    Ok((Line::Stream(Channel::new(Pipe(output.into()), input)), far))
 }
 
 fn connect_again(to: &str, key: Option<&Key>) -> Result<Channel, CopyError> {
@@ -155,12 +193,20 @@ impl Drop for Closing {
     }
 }
 
+/// The answer to a hello.
+struct Welcome {
+    token: u128,
+    port: u16,
+    at: String,
+    apart: String,
+}
+
 /// Says hello and hears the answer.
-fn greet(channel: &mut Channel, hello: Hello) -> Result<(u128, u16), CopyError> {
+fn greet(line: &mut Line, hello: Hello) -> Result<Welcome, CopyError> {
     // A far end that is gone by now may have said why.
-    let said = channel.say(Message::Hello(hello));
-    match channel.hear() {
-        Ok(Message::Welcome { token, port }) => Ok((token, port)),
+    let said = line.say(Message::Hello(hello));
+    match line.hear() {
+        Ok(Message::Welcome { token, port, at, apart }) => Ok(Welcome { token, port, at, apart }),
         Ok(Message::Refused { text }) => Err(CopyError::Refused(text)),
         Ok(_) => Err(weft_transfer::Offence("another message than a welcome").into()),
         Err(CopyError::Lost(why)) => {
@@ -176,6 +222,17 @@ fn hello(role: Role, terms: &Terms, places: Vec<Vec<u8>>, meeting: Meeting) -> H
     Hello { version: VERSION, role, terms: terms.clone(), places, meeting }
 }
 
+/// A service that a far end may come to, if there is a fabric.
+fn offer(reach: &Reach) -> Result<Offer, String> {
+    Offer::new(&reach.opening, &meeting_name()?)
+}
+
+/// Waits for the far end that has said that it came to the service.
+fn seen(offer: &Offer) -> Result<Wire, CopyError> {
+    let lost = "the other end came over the fabric, and was not seen".to_owned();
+    offer.accept(SEEN_WITHIN).ok_or(CopyError::Lost(lost))
+}
+
 /// All connections of a transfer, after the hello.
 fn open(
     place: &Place,
@@ -183,22 +240,43 @@ fn open(
     terms: &Terms,
     role: Role,
     places: Vec<Vec<u8>>,
-) -> Result<(Vec<Channel>, Far, Terms), CopyError> {
-    let (mut channel, far) = connect(place, reach)?;
+) -> Result<(Lines, Far, Terms), CopyError> {
+    let (mut line, mut far) = connect(place, reach)?;
     let mut terms = terms.clone();
     if far.again.is_none() {
         terms.streams = 1;
     }
-    let (token, _) = greet(&mut channel, hello(role, &terms, places, Meeting::Here))?;
-    let mut channels = vec![channel];
+    // A server was found on the fabric already, or is not there.
+    let offered = (far.way == Way::Shell && reach.transport != Transport::Tcp).then(|| offer(reach));
+    let unreachable = |why| Err(CopyError::Unreachable { place: place.to_string(), why });
+    let meeting = match &offered {
+        Some(Ok(offer)) => Meeting::Nearby { at: offer.place().to_owned() },
+        Some(Err(why)) if reach.transport == Transport::Fabric => return unreachable(why.clone()),
+        _ => Meeting::Here,
+    };
+    let welcome = greet(&mut line, hello(role, &terms, places, meeting))?;
+    match offered {
+        Some(Ok(offer)) if welcome.apart.is_empty() => {
+            far.way = Way::Fabric;
+            return Ok((Lines::Fabric(seen(&offer)?), far, terms));
+        }
+        Some(Ok(_)) if reach.transport == Transport::Fabric => return unreachable(welcome.apart),
+        Some(Ok(_)) => far.apart = Some(welcome.apart),
+        Some(Err(why)) => far.apart = Some(why),
+        None => {}
+    }
+    let mut channels = match line {
+        Line::Stream(channel) => vec![channel],
+        Line::Fabric(wire) => return Ok((Lines::Fabric(wire), far, terms)),
+    };
     if let Some((to, key)) = &far.again {
         for _ in 1..terms.streams {
             let mut channel = connect_again(to, key.as_ref())?;
-            channel.say(Message::Attach { token })?;
+            channel.say(Message::Attach { token: welcome.token })?;
             channels.push(channel);
         }
     }
-    Ok((channels, far, terms))
+    Ok((Lines::Streams(channels), far, terms))
 }
 
 /// Copies between this host and another one, or between two others.
@@ -225,15 +303,21 @@ pub fn copy(
         (Place::Here(_), _) => {
             let tops = Arc::new(Tops::of_user(&paths, !terms.is_recursive)?);
             let places = vec![destination.path().to_vec()];
-            let (channels, far, terms) = open(destination, reach, terms, Role::Target, places)?;
+            let (lines, far, terms) = open(destination, reach, terms, Role::Target, places)?;
             let there = (&tops, assembly::identity(&paths));
-            let summary = run_source(channels, there, &terms, settings, reports)?;
-            Ok(outcome(summary, &far, 0, &terms))
+            let read = run_source(lines, there, &terms, settings, reports)?;
+            let mut outcome = outcome(read.summary, &far, 0, &terms);
+            match read.shares_memory {
+                Some(true) => outcome.why += ", and files are read into its memory",
+                Some(false) => outcome.why += ", and libfabric puts blocks",
+                None => {}
+            }
+            Ok(outcome)
         }
         (_, Place::Here(path)) => {
-            let (channels, far, terms) = open(first, reach, terms, Role::Source, paths)?;
+            let (lines, far, terms) = open(first, reach, terms, Role::Source, paths)?;
             let here = Destination { place: path.clone(), within: None };
-            let written = run_target(channels, here, &terms, settings, reports)?;
+            let written = run_target(lines, here, &terms, settings, reports)?;
             Ok(outcome(written.summary, &far, written.window, &terms))
         }
         _ => between(first, paths, destination, (reach, terms), reporter),
@@ -244,12 +328,17 @@ fn outcome(summary: Summary, far: &Far, window: u32, terms: &Terms) -> Outcome {
     let why = match far.way {
         Way::Shell => "a remote shell carries it",
         Way::Tls => "the server has a key",
+        Way::Fabric => "the other end is on the fabric",
         _ => "no key was named, and the server asks for none",
+    };
+    let why = match &far.apart {
+        Some(apart) => format!("{why}; not over the fabric: {apart}"),
+        None => why.to_owned(),
     };
     Outcome {
         summary,
         way: far.way,
-        why: why.to_owned(),
+        why,
         window,
         block_bytes: terms.block_bytes,
         streams: terms.streams,
@@ -265,13 +354,11 @@ fn between(
     (reach, terms): (&Reach, &Terms),
     reporter: &Arc<dyn Reporter>,
 ) -> Result<Outcome, CopyError> {
-    let mut terms = terms.clone();
-    terms.streams = 1;
     let ticket = crate::server::random()?;
     let (mut target, _target_end) = connect(destination, reach)?;
     let places = vec![destination.path().to_vec()];
-    let asked = hello(Role::Target, &terms, places, Meeting::Expects { ticket });
-    let (_, port) = greet(&mut target, asked)?;
+    let asked = hello(Role::Target, terms, places, Meeting::Expects { ticket });
+    let expected = greet(&mut target, asked)?;
     let host = match destination {
         Place::Shell { host, .. } => host.rsplit('@').next().unwrap_or(host).to_owned(),
         Place::Server { host, .. } if host.contains(':') => format!("[{host}]"),
@@ -279,14 +366,32 @@ fn between(
         Place::Here(_) => unreachable!("the caller looked"),
     };
     let (mut origin, _source_end) = connect(source, reach)?;
-    let to = format!("{host}:{port}");
-    greet(&mut origin, hello(Role::Source, &terms, paths, Meeting::Goes { to, ticket }))?;
+    let (to, at) = match reach.transport {
+        Transport::Tcp => (format!("{host}:{}", expected.port), String::new()),
+        Transport::Auto => (format!("{host}:{}", expected.port), expected.at),
+        Transport::Fabric if expected.at.is_empty() => {
+            let place = destination.to_string();
+            return Err(CopyError::Unreachable { place, why: expected.apart });
+        }
+        Transport::Fabric => (String::new(), expected.at),
+    };
+    let is_offered = !at.is_empty();
+    let came = greet(&mut origin, hello(Role::Source, terms, paths, Meeting::Goes { to, at, ticket }))?;
+    let (is_fabric, apart) = match is_offered {
+        true => (came.apart.is_empty(), came.apart),
+        false => (false, expected.apart),
+    };
+    let why = match (is_fabric, apart.as_str()) {
+        (true, _) => "both places are on other hosts, which meet on the fabric".to_owned(),
+        (false, "") => "both places are on other hosts".to_owned(),
+        (false, why) => format!("both places are on other hosts; not over the fabric: {why}"),
+    };
     let (tell, told) = mpsc::channel();
-    for (is_target, mut channel) in [(true, target), (false, origin)] {
+    for (is_target, mut line) in [(true, target), (false, origin)] {
         let tell = tell.clone();
         std::thread::spawn(move || {
             loop {
-                let heard = channel.hear();
+                let heard = line.hear();
                 let is_over = !matches!(heard, Ok(Message::Trouble(_) | Message::Would(_)));
                 if tell.send((is_target, heard)).is_err() || is_over {
                     return;
@@ -295,7 +400,7 @@ fn between(
         });
     }
     drop(tell);
-    let mut why = CopyError::Lost("both ends are gone".to_owned());
+    let mut lost = CopyError::Lost("both ends are gone".to_owned());
     while let Ok((is_target, heard)) = told.recv() {
         match heard {
             Ok(Message::Trouble(trouble)) if is_target => reporter.trouble(&trouble),
@@ -304,18 +409,18 @@ fn between(
                 return Ok(Outcome {
                     summary,
                     way: Way::ThirdParty,
-                    why: "both places are on other hosts".to_owned(),
+                    why,
                     window: 0,
                     block_bytes: terms.block_bytes,
-                    streams: 1,
+                    streams: if is_fabric { 1 } else { terms.streams },
                 });
             }
             Ok(Message::Refused { text }) => {
                 return Err(CopyError::Lost(text));
             }
-            Err(error) if is_target => why = error,
+            Err(error) if is_target => lost = error,
             _ => {}
         }
     }
-    Err(why)
+    Err(lost)
 }

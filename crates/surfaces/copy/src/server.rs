@@ -10,12 +10,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
 use weft_membership::Role;
+use weft_open::Opening;
 use weft_transfer::Message;
 
 use crate::assembly::Settings;
 use crate::channel::Channel;
 use crate::error::CopyError;
+use crate::fabric::{Offer, Wire, server_name};
 use crate::far::{More, NoMore, Policy, answer, tuned};
+use crate::line::Line;
 use crate::remote::{plain, standard};
 use crate::root::Root;
 use crate::secure::{Key, secure};
@@ -24,6 +27,8 @@ use crate::secure::{Key, secure};
 const CONNECTIONS_MAX: usize = 64;
 /// How long a stranger may take until it has said what it wants.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
+/// How long the service on the fabric waits at a time.
+const LOOK: Duration = Duration::from_secs(60);
 /// How long a transfer waits for its further connections.
 const MORE_WITHIN: Duration = Duration::from_secs(10);
 
@@ -32,12 +37,15 @@ const MORE_WITHIN: Duration = Duration::from_secs(10);
 pub struct ServeOptions {
     /// Where it listens.
     pub listen: SocketAddr,
-    /// The text of its key file. It is needed off loopback.
+    /// The text of its key file. Off loopback a server without one serves hosts of the fabric
+    /// alone, and does not listen.
     pub key: Option<String>,
     /// Whether files are read alone.
     pub is_read_only: bool,
     /// The limits of each transfer.
     pub settings: Settings,
+    /// How endpoints are opened.
+    pub opening: Opening,
 }
 
 /// 16 random bytes.
@@ -88,38 +96,55 @@ impl Drop for Further {
 /// A server that listens.
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    /// `None` if hosts of the fabric alone are served.
+    listener: Option<TcpListener>,
     root: Root,
     key: Option<Key>,
     options: ServeOptions,
+    /// The service on the fabric, or why there is none.
+    offer: Result<Offer, String>,
 }
 
 impl Server {
     /// Listens, for transfers below a directory.
     ///
     /// # Errors
-    /// [`CopyError`]: the address is not of the loopback and there is no key, or the directory or
-    /// the address cannot be used.
+    /// [`CopyError`]: the address is not of the loopback and there is neither a key nor a fabric, or
+    /// the directory or the address cannot be used.
     pub fn new(root: &Path, options: ServeOptions) -> Result<Self, CopyError> {
         let key = options.key.as_deref().map(Key::of_text).transpose()?;
-        if key.is_none() && !options.listen.ip().is_loopback() {
-            let why =
-                "is reached from other hosts, so a key is needed; `weft fabric key` makes one";
-            return Err(CopyError::place(options.listen, why));
-        }
+        let listens = key.is_some() || options.listen.ip().is_loopback();
         let failed = |why| CopyError::place(root.display(), why);
         let root = Root::open(root).map_err(failed)?;
-        let listener = TcpListener::bind(options.listen)
-            .map_err(|why| CopyError::place(options.listen, why))?;
-        Ok(Self { listener, root, key, options })
+        let listen = || TcpListener::bind(options.listen);
+        let listener = listens.then(listen).transpose();
+        let listener = listener.map_err(|why| CopyError::place(options.listen, why))?;
+        let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        let port = address.map_or(options.listen.port(), |address| address.port());
+        let offer = Offer::new(&options.opening, &server_name(port));
+        if let (None, Err(error)) = (&listener, &offer) {
+            let why = format!(
+                "is reached from other hosts, so a key is needed (`weft fabric key` makes one), \
+                 or a fabric: {error}"
+            );
+            return Err(CopyError::place(options.listen, why));
+        }
+        Ok(Self { listener, root, key, options, offer })
     }
 
-    /// Where it listens.
+    /// Why it does not serve over the fabric; `None` if it does.
+    #[must_use]
+    pub fn why_no_fabric(&self) -> Option<&str> {
+        self.offer.as_ref().err().map(String::as_str)
+    }
+
+    /// Where it listens; `None` if hosts of the fabric alone are served.
     ///
     /// # Errors
     /// The system does not say.
-    pub fn address(&self) -> Result<SocketAddr, CopyError> {
-        self.listener.local_addr().map_err(|why| CopyError::system("the address", &why))
+    pub fn address(&self) -> Result<Option<SocketAddr>, CopyError> {
+        let address = self.listener.as_ref().map(TcpListener::local_addr).transpose();
+        address.map_err(|why| CopyError::system("the address", &why))
     }
 
     /// Serves until the process ends.
@@ -128,28 +153,62 @@ impl Server {
             within: Some(Arc::new(self.root)),
             is_read_only: self.options.is_read_only,
             settings: self.options.settings,
+            opening: Some(self.options.opening),
         };
         let (key, waiting) = (self.key, Waiting::default());
         let shared = Arc::new(Shared { policy, key, waiting, connections: AtomicUsize::new(0) });
+        let Some(listener) = self.listener else {
+            let offer = self.offer.expect("there is one, or a listener");
+            serve_fabric(&offer, &shared)
+        };
+        if let Ok(offer) = self.offer {
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || serve_fabric(&offer, &shared));
+        }
         loop {
-            let Ok((stream, from)) = self.listener.accept() else {
+            let Ok((stream, from)) = listener.accept() else {
                 // Too many descriptors, for example. It passes when transfers end.
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };
-            if shared.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-                shared.connections.fetch_sub(1, Ordering::Relaxed);
-                tracing::warn!("{from} is turned away: there are {CONNECTIONS_MAX} connections");
-                continue;
-            }
-            let shared = Arc::clone(&shared);
-            std::thread::spawn(move || {
-                if let Err(error) = converse(stream, &shared) {
-                    tracing::info!("the transfer with {from} ended: {error}");
-                }
-                shared.connections.fetch_sub(1, Ordering::Relaxed);
-            });
+            begin(&shared, from.to_string(), move |shared| converse(stream, shared));
         }
+    }
+}
+
+/// Serves one connection on a thread of its own, if there are not too many.
+fn begin(
+    shared: &Arc<Shared>,
+    from: String,
+    converse: impl FnOnce(&Shared) -> Result<(), CopyError> + Send + 'static,
+) {
+    if shared.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+        shared.connections.fetch_sub(1, Ordering::Relaxed);
+        tracing::warn!("{from} is turned away: there are {CONNECTIONS_MAX} connections");
+        return;
+    }
+    let shared = Arc::clone(shared);
+    std::thread::spawn(move || {
+        if let Err(error) = converse(&shared) {
+            tracing::info!("the transfer with {from} ended: {error}");
+        }
+        shared.connections.fetch_sub(1, Ordering::Relaxed);
+    });
+}
+
+fn serve_fabric(offer: &Offer, shared: &Arc<Shared>) -> ! {
+    loop {
+        let Some(wire) = offer.accept(LOOK) else { continue };
+        begin(shared, "a client on the fabric".to_owned(), move |shared| {
+            converse_on_fabric(wire, shared)
+        });
+    }
+}
+
+fn converse_on_fabric(mut wire: Wire, shared: &Shared) -> Result<(), CopyError> {
+    match wire.hear(HELLO_WITHIN)? {
+        Message::Hello(hello) => answer(Line::Fabric(wire), hello, &shared.policy, &mut NoMore),
+        _ => Err(weft_transfer::Offence("another message than a hello").into()),
     }
 }
 
@@ -171,7 +230,7 @@ fn converse(stream: TcpStream, shared: &Shared) -> Result<(), CopyError> {
             shared.waiting.lock().insert(token, send);
             let waiting = Arc::clone(&shared.waiting);
             let mut more = Further { token, came, waiting };
-            answer(channel, hello, &shared.policy, &mut more)
+            answer(Line::Stream(channel), hello, &shared.policy, &mut more)
         }
         Message::Attach { token } => {
             // One that names no transfer is dropped.
@@ -188,12 +247,12 @@ fn converse(stream: TcpStream, shared: &Shared) -> Result<(), CopyError> {
 ///
 /// # Errors
 /// [`CopyError`]. The other end was told.
-pub fn answer_standard(settings: &Settings) -> Result<(), CopyError> {
+pub fn answer_standard(settings: &Settings, opening: Option<Opening>) -> Result<(), CopyError> {
     let mut channel = standard()?;
     let Message::Hello(hello) = channel.hear()? else {
         return Err(weft_transfer::Offence("another message than a hello").into());
     };
     let settings = settings.clone();
-    let policy = Policy { within: None, is_read_only: false, settings };
-    answer(channel, hello, &policy, &mut NoMore)
+    let policy = Policy { within: None, is_read_only: false, settings, opening };
+    answer(Line::Stream(channel), hello, &policy, &mut NoMore)
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use weft_file_io::{Buffer, Pool};
 use weft_transfer::{
     Block, BlockNumber, Code, Job, Kind, Limits, Loaded, Message, Range, Source, SourceEvent,
     Steadiness, Summary, Terms,
@@ -15,6 +14,7 @@ use crate::inbox::Inbox;
 use crate::link::{Incoming, Outlet};
 use crate::reading::{Reader, Reading};
 use crate::report::{Gauge, Reporter};
+use crate::space::{Space, Supply};
 use crate::tops::Tops;
 use crate::walk::{Found, Walk, walk};
 use crate::workers::Workers;
@@ -28,7 +28,7 @@ pub(crate) enum Input {
     Incoming(Incoming),
     Found(Box<Found>),
     Mapped(u64, Result<(Vec<Range>, Option<u64>), (Code, String)>),
-    Loaded(BlockNumber, Vec<Loaded>, Buffer),
+    Loaded(BlockNumber, Vec<Loaded>, Space),
     Closed(u64, Steadiness),
 }
 
@@ -45,8 +45,8 @@ pub(crate) struct SourceEnd {
     pub terms: Terms,
     pub identity: u128,
     pub readers: usize,
-    /// Buffers of blocks that are loaded and have not left.
-    pub pool: Pool,
+    /// Memory of blocks that are loaded and have not left.
+    pub supply: Supply,
     pub inbox: Arc<Inbox<Input>>,
     pub outlet: Arc<dyn Outlet>,
     pub reporter: Arc<dyn Reporter>,
@@ -68,14 +68,14 @@ pub(crate) fn tell_why(outlet: &dyn Outlet, error: &CopyError) {
 /// A job with the buffer for it.
 enum Work {
     Plain(Job),
-    Load(BlockNumber, Vec<weft_transfer::Piece>, Buffer),
+    Load(BlockNumber, Vec<weft_transfer::Piece>, Space),
 }
 
 struct Running<'a> {
     end: &'a SourceEnd,
     machine: Source,
     readers: Workers<Work>,
-    buffer: Option<Buffer>,
+    space: Option<Space>,
 }
 
 impl SourceEnd {
@@ -101,7 +101,7 @@ impl SourceEnd {
         let readers = self.start_readers(&reading)?;
         let walker = self.start_walk()?;
         let machine = Source::new(self.terms.block_bytes, Limits::default());
-        let running = Running { end: self, machine, readers, buffer: None };
+        let running = Running { end: self, machine, readers, space: None };
         let result = running.run(&reading, early);
         self.inbox.close();
         // The walk sees the closed inbox at its next entry.
@@ -138,9 +138,9 @@ impl SourceEnd {
             let mut reader = Reader::default();
             move |work| {
                 inbox.tell(match work {
-                    Work::Load(block, pieces, mut buffer) => {
-                        let loaded = reader.load(&reading, &pieces, &mut buffer);
-                        Input::Loaded(block, loaded, buffer)
+                    Work::Load(block, pieces, mut space) => {
+                        let loaded = reader.load(&reading, &pieces, &mut space);
+                        Input::Loaded(block, loaded, space)
                     }
                     Work::Plain(Job::Map { number, path, id, from }) => {
                         Input::Mapped(number, reader.map(&reading, &path, &id, from))
@@ -148,7 +148,7 @@ impl SourceEnd {
                     Work::Plain(Job::Close { number, path, id }) => {
                         Input::Closed(number, reader.close(&reading, &path, &id))
                     }
-                    Work::Plain(Job::Load { .. }) => unreachable!("it comes with a buffer"),
+                    Work::Plain(Job::Load { .. }) => unreachable!("it comes with memory"),
                 });
             }
         };
@@ -226,9 +226,9 @@ impl Running<'_> {
             Input::Incoming(Incoming::Lost(why)) => return Err(CopyError::Lost(why)),
             Input::Found(found) => self.found(*found),
             Input::Mapped(number, found) => self.machine.mapped(number, found),
-            Input::Loaded(block, loaded, buffer) => {
+            Input::Loaded(block, loaded, space) => {
                 if let Some(block) = self.machine.loaded(block, loaded) {
-                    self.send(block, buffer);
+                    self.send(block, space);
                 }
             }
             Input::Closed(number, steadiness) => self.machine.closed(number, steadiness),
@@ -236,7 +236,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn send(&mut self, block: Block, buffer: Buffer) {
+    fn send(&mut self, block: Block, space: Space) {
         if self.end.counts {
             Gauge::add(&self.end.gauge.bytes_moved, block.payload());
         }
@@ -244,7 +244,7 @@ impl Running<'_> {
         while let Some(message) = self.machine.poll_message() {
             self.end.outlet.message(message);
         }
-        self.end.outlet.block(block, buffer);
+        self.end.outlet.block(block, space);
     }
 
     fn found(&mut self, found: Found) {
@@ -268,13 +268,13 @@ impl Running<'_> {
             self.end.outlet.message(message);
         }
         loop {
-            if self.buffer.is_none() {
-                self.buffer = self.end.pool.take();
+            if self.space.is_none() {
+                self.space = self.end.supply.take();
             }
-            match self.machine.poll_job(self.buffer.is_some()) {
+            match self.machine.poll_job(self.space.is_some()) {
                 Some(Job::Load { block, pieces }) => {
-                    let buffer = self.buffer.take().expect("the machine was told of it");
-                    self.readers.give(Work::Load(block, pieces, buffer));
+                    let space = self.space.take().expect("the machine was told of it");
+                    self.readers.give(Work::Load(block, pieces, space));
                 }
                 Some(job) => self.readers.give(Work::Plain(job)),
                 None => break,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_file_io::{Buffer, Pool};
 use weft_transfer::{
     Checked, Entry, Finished, Journal, Kind, Leaf, Limits, Made, Message, Store, Stored, Summary,
     Target, TargetEvent, TargetOptions, Task, Terms, TreePath, Trouble, Window,
@@ -18,6 +17,7 @@ use crate::making::Making;
 use crate::report::{Gauge, Reporter};
 use crate::shortcut::Shortcut;
 use crate::source_end::tell_why;
+use crate::space::Space;
 use crate::workers::Workers;
 use crate::writing::Writing;
 
@@ -47,8 +47,8 @@ pub(crate) struct TargetEnd {
     pub terms: Terms,
     pub writers: usize,
     pub umask: u32,
-    /// Buffers of blocks that came.
-    pub pool: Pool,
+    /// Blocks that may be granted.
+    pub blocks: usize,
     /// A way for whole files that needs no blocks.
     pub shortcut: Option<Arc<Shortcut>>,
     pub inbox: Arc<Inbox<Input>>,
@@ -58,7 +58,7 @@ pub(crate) struct TargetEnd {
 }
 
 enum Work {
-    Store(Vec<Store>, Buffer),
+    Store(Vec<Store>, Space),
     Check(Arc<Entry>, weft_transfer::Kept),
     Finish(Arc<Entry>, Vec<Leaf>),
     Copy(Arc<Entry>),
@@ -124,7 +124,7 @@ impl TargetEnd {
             deletes: self.terms.deletes,
             has_shortcut: self.shortcut.is_some(),
         };
-        let blocks = u32::try_from(self.pool.count()).unwrap_or(u32::MAX);
+        let blocks = u32::try_from(self.blocks).unwrap_or(u32::MAX);
         let window = Window::new(FIRST_BLOCKS, blocks.min(Limits::default().blocks));
         Target::new(options, Limits::default(), window, journal.files)
     }
@@ -160,12 +160,12 @@ impl TargetEnd {
             let shortcut = self.shortcut.clone();
             move |work| {
                 inbox.tell(match work {
-                    Work::Store(stores, buffer) => {
-                        let stored = writing.store(&stores, &buffer);
+                    Work::Store(stores, space) => {
+                        let stored = writing.store(&stores, &space);
                         let pieces = stores.iter().map(|store| (store.number, store.leaf));
                         let pieces = pieces.collect();
-                        // The buffer is free before the block is granted again.
-                        drop(buffer);
+                        // The memory is free before the block is granted again.
+                        drop(space);
                         Input::Stored(pieces, stored)
                     }
                     Work::Check(entry, kept) => {
@@ -225,10 +225,10 @@ impl Running<'_> {
                 let message = self.renamed(message)?;
                 self.machine.message(message)?;
             }
-            Input::Incoming(Incoming::Block(block, buffer)) => {
+            Input::Incoming(Incoming::Block(block, space)) => {
                 let stores = self.machine.block(&block)?;
                 Gauge::add(&self.end.gauge.bytes_moved, block.payload());
-                self.writers.give(Work::Store(stores, buffer));
+                self.writers.give(Work::Store(stores, space));
             }
             Input::Incoming(Incoming::Sent) => {}
             Input::Incoming(Incoming::Lost(why)) => return Err(CopyError::Lost(why)),

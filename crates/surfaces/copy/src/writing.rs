@@ -14,8 +14,8 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pwrite};
 use weft_transfer::{
-    Checked, Code, Entry, FileId, Finished, Kept, Kind, Leaf, Lost, PathId, Record, Store, Stored,
-    hash,
+    Checked, Code, Entry, FileId, Finished, Hasher, Kept, Kind, Leaf, Lost, PathId, Record, Store,
+    Stored,
 };
 
 use crate::error::code_of;
@@ -23,6 +23,7 @@ use crate::journal_file::JournalFile;
 use crate::metadata::{file_id, give};
 use crate::reading::{read_whole, without_direct};
 use crate::root::Root;
+use crate::space::{STEP_BYTES, Space};
 
 /// Bytes of a file that are written before they are synced and read back.
 const UNVERIFIED_BYTES_MAX: u64 = 32 << 20;
@@ -69,6 +70,8 @@ struct Progress {
 }
 
 type Trouble = (Code, String);
+/// Bytes of a block: from where on, and how many.
+type Piece<'a> = (&'a Space, (usize, usize));
 
 fn failed(what: &str) -> impl Fn(Errno) -> Trouble + '_ {
     move |error| (code_of(error, Code::Write), format!("{what}: {error}"))
@@ -95,13 +98,13 @@ impl Writing {
     }
 
     /// Stores the pieces of a block.
-    pub fn store(&self, stores: &[Store], bytes: &[u8]) -> Vec<Stored> {
+    pub fn store(&self, stores: &[Store], space: &Space) -> Vec<Stored> {
         let mut at = 0;
         let mut results = vec![Stored::Passed; stores.len()];
         let mut whole = Vec::new();
         for (index, store) in stores.iter().enumerate() {
             let length = usize::try_from(store.leaf.length).expect("a block fits memory");
-            let piece = &bytes[at..at + length];
+            let piece = (space, (at, length));
             at += length;
             let Some(entry) = &store.entry else { continue };
             if store.whole.is_some() {
@@ -118,9 +121,9 @@ impl Writing {
     }
 
     /// Writes a file that is whole in one piece.
-    fn begin_whole(&self, entry: &Entry, bytes: &[u8]) -> Result<Temporary, Trouble> {
+    fn begin_whole(&self, entry: &Entry, (space, place): Piece<'_>) -> Result<Temporary, Trouble> {
         let temporary = self.create(entry).map_err(failed("cannot be made"))?;
-        if let Err(error) = write_whole(&temporary.file, bytes, 0) {
+        if let Err(error) = space.pour(place, &temporary.file, 0) {
             temporary.remove();
             return Err(failed("cannot be written")(error));
         }
@@ -203,10 +206,11 @@ impl Writing {
         Ok(made)
     }
 
-    fn store_piece(&self, entry: &Entry, leaf: &Leaf, bytes: &[u8]) -> Stored {
+    fn store_piece(&self, entry: &Entry, leaf: &Leaf, (space, place): Piece<'_>) -> Stored {
         let stored = (|| {
             let temporary = self.temporary(entry).map_err(failed("cannot be made"))?;
-            write_whole(&temporary.file, bytes, leaf.offset)
+            space
+                .pour(place, &temporary.file, leaf.offset)
                 .map_err(failed("cannot be written"))?;
             self.journal.append(&[Record::Piece { path: PathId::of(&entry.path), leaf: *leaf }]);
             if self.verifies { temporary.wrote(leaf) } else { Ok(true) }
@@ -401,13 +405,25 @@ impl Temporary {
 
 /// Whether the bytes of a piece are in the file.
 fn is_sound(file: &OwnedFd, leaf: &Leaf, space: &mut Vec<u8>) -> Result<bool, Trouble> {
+    // With O_DIRECT a call for each step would be a request to the disk for each.
+    let is_direct = rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
     let length = usize::try_from(leaf.length).expect("a block fits memory");
-    if space.len() < length {
-        space.resize(length, 0);
+    let step = if is_direct { length } else { length.min(STEP_BYTES) };
+    if space.len() < step {
+        space.resize(step, 0);
     }
-    let read = read_whole(file, &mut space[..length], leaf.offset);
-    let read = read.map_err(failed("cannot be read back"))?;
-    Ok(read == length && hash(&space[..length]) == leaf.hash)
+    let (mut read, mut hasher) = (0, Hasher::default());
+    while read < length {
+        let part = &mut space[..step.min(length - read)];
+        let count = read_whole(file, part, leaf.offset + read as u64);
+        let count = count.map_err(failed("cannot be read back"))?;
+        if count < part.len() {
+            return Ok(false);
+        }
+        hasher.update(part);
+        read += count;
+    }
+    Ok(hasher.end() == leaf.hash)
 }
 
 /// Writes all bytes to a place.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use weft_copy::{CopyError, ServeOptions, Server, Settings};
+use weft_open::Opening;
 use weft_transfer::{
     Block, Entry, FileId, Frame, HEAD_BYTES, Head, Hello, Kind, Leaf, Meeting, Message, Metadata,
     Role, Segment, Steadiness, Terms, TreePath, VERSION, hash,
@@ -14,13 +15,14 @@ use weft_transfer::{
 
 fn serve(root: &Path) -> SocketAddr {
     let options = ServeOptions {
+        opening: Opening::named("a test").expect("sound options"),
         listen: "127.0.0.1:0".parse().expect("an address"),
         key: None,
         is_read_only: false,
         settings: Settings::default(),
     };
     let server = Server::new(root, options).expect("it listens");
-    let address = server.address().expect("it has one");
+    let address = server.address().expect("it has one").expect("it listens");
     std::thread::spawn(move || server.serve());
     address
 }
@@ -204,6 +206,7 @@ fn clients_that_break_the_protocol_are_refused_and_others_are_served() {
 #[test]
 fn a_server_off_loopback_needs_a_key() {
     let options = ServeOptions {
+        opening: Opening::named("a test").expect("sound options"),
         listen: "0.0.0.0:0".parse().expect("an address"),
         key: None,
         is_read_only: true,

@@ -1,14 +1,14 @@
 """Cases of `weft cp`: transfer.py WEFT CASE. Ends with the line "all of it" if all is well."""
-import json, os, random, shutil, signal, subprocess, sys, tempfile, time
+import glob, json, os, random, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
 WEFT = sys.argv[1]
 MIB = 1 << 20
 os.umask(0o022)
 
 
-def weft(*words, code=0, **more):
+def weft(*words, code=0, within=60, **more):
     ended = subprocess.run([WEFT, "cp", *map(str, words)], capture_output=True, text=True,
-                           timeout=60, errors="surrogateescape", **more)
+                           timeout=within, errors="surrogateescape", **more)
     assert ended.returncode == code, (words, ended)
     return ended
 
@@ -183,6 +183,69 @@ def by_server():
     assert leftovers() == [], leftovers()
 
 
+def fabric():
+    """Two processes of one host over shared memory: by a shell, a server, and between two others.
+    Either end is killed amid a transfer: the other one says so at once, and the same command goes
+    on."""
+    tree("src")
+    far = shell()
+    shown = report("-a", *far, "src", f"host:{os.getcwd()}/there")
+    same("src/", "there/")
+    assert shown["transport"] == "fabric" and "read into its memory" in shown["why"], shown
+    shown = report("-a", *far, "--block-size", "4K", "--window", "64K",
+                   f"host:{os.getcwd()}/there", "back")
+    same("src/", "back/")
+    assert shown["transport"] == "fabric" and shown["window_blocks"] <= 16, shown
+    shown = report("-a", *far, "--transport", "tcp", "src", f"host:{os.getcwd()}/piped")
+    assert shown["transport"] == "shell" and "fabric" not in shown["why"], shown
+    shown = report("-a", *far, f"127.0.0.1:{os.getcwd()}/src", f"127.0.0.1:{os.getcwd()}/third")
+    same("src/", "third/")
+    assert shown["transport"] == "third-party" and "meet on the fabric" in shown["why"], shown
+    os.mkdir("root")
+    server, url = serving("--root", "root")
+    shown = report("-a", "--transport", "fabric", "src", url + "/x")
+    same("src/", "root/x/")
+    assert shown["transport"] == "fabric", shown
+    weft("-a", url + "/../src", "stolen", code=2)
+    # Either end dies.
+    fill("file", 24 * MIB)
+    words = [WEFT, "cp", "-a", "--transport", "fabric", "--block-size", "256K", "--json"]
+    for turn in range(4):
+        pushes, kills_server = turn % 2 == 0, turn < 2
+        if not os.path.exists("root/file"):
+            shutil.copy2("file", "root/file")
+        places = ["file", url + f"/copy{turn}"] if pushes else [url + "/file", f"copy{turn}"]
+        running = subprocess.Popen([*words, "--bwlimit", "40M", *places], stdout=subprocess.PIPE,
+                                   text=True)
+        while part() < 4 * MIB:
+            assert running.poll() is None, running.communicate()
+            time.sleep(0.005)
+        (server if kills_server else running).kill()
+        if kills_server:
+            begun = time.monotonic()
+            told = json.loads(running.communicate(timeout=20)[0])
+            assert time.monotonic() - begun < 5, "it is told at once"
+            assert told["status"] == 2 and "goes on from here" in told["error"], told
+            server.wait()
+            server, url = serving("--root", "root")
+            places = ["file", url + f"/copy{turn}"] if pushes else [url + "/file", f"copy{turn}"]
+        running.wait()
+        deadline = time.monotonic() + 10
+        while True:
+            # The end that is left may still hold the journal.
+            ended = subprocess.run([*words, *places], capture_output=True, text=True, timeout=60)
+            if ended.returncode == 0 or time.monotonic() > deadline:
+                break
+        shown = json.loads(ended.stdout)
+        assert shown["status"] == 0 and shown["resumed"] > 3 * MIB, shown
+        assert shown["resumed"] + shown["received"] == 24 * MIB, shown
+        subprocess.run(["cmp", "file", f"root/copy{turn}" if pushes else f"copy{turn}"], check=True)
+    server.kill()
+    server.wait()
+    assert "nobody offers" in weft("--transport", "fabric", "file", url + "/y", code=2).stderr
+    assert leftovers() == [], leftovers()
+
+
 def part():
     """Bytes that lie in temporary files."""
     found = 0
@@ -247,6 +310,102 @@ def killed_often():
     """The same at 200 moments."""
     os.environ["TURNS"] = "100"
     killed()
+
+
+class Way:
+    """A way to a port that cuts the first connection after `cut` bytes to it, or flips one bit of
+    the byte with that number; later ones pass."""
+
+    def __init__(self, port, cut=None, flip=None):
+        self.to, self.left, self.flip = port, cut, flip
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def place(self, path):
+        return f"weft://127.0.0.1:{self.listener.getsockname()[1]}/{path}"
+
+    def serve(self):
+        while True:
+            try:
+                one = self.listener.accept()[0]
+                other = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:
+                return
+            for pair in ((one, other, True), (other, one, False)):
+                threading.Thread(target=self.carry, args=pair, daemon=True).start()
+
+    def carry(self, one, other, is_up):
+        try:
+            while data := bytearray(one.recv(1 << 16)):
+                if is_up and self.flip is not None:
+                    if self.flip < len(data):
+                        data[self.flip] ^= 1 << random.randrange(8)
+                        self.flip = None
+                    else:
+                        self.flip -= len(data)
+                if is_up and self.left is not None:
+                    if self.left < len(data):
+                        other.sendall(data[:self.left])
+                        self.left = None
+                        break
+                    self.left -= len(data)
+                other.sendall(data)
+        except OSError:
+            pass
+        for end in (one, other):
+            # Both halves of the connection end.
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+def cut():
+    """The way is cut after a random number of bytes, and in other runs a bit on it is flipped. The
+    next run sends what is not there, and at most one block for each writer more; no file is wrong
+    under its name."""
+    size, block = 6 * MIB, 256 << 10
+    os.mkdir("src")
+    os.mkdir("root")
+    fill("src/file", size)
+    for index in range(100):
+        fill(f"src/{index}", 3000, index)
+    generator = random.Random(int(os.environ.get("SEED", "11")))
+    words = [WEFT, "cp", "-a", "--transport", "tcp", "--streams", "1", "--block-size", "256K",
+             "--json", "src"]
+    server, url = serving("--root", "root")
+    port = int(url.rsplit(":", 1)[1])
+    turns = int(os.environ.get("TURNS", "3"))
+    try:
+        for turn in range(2 * turns):
+            at = generator.randrange(size + 400_000)
+            way = Way(port, cut=at) if turn < turns else Way(port, flip=at)
+            ended = subprocess.run([*words, way.place("dst")], capture_output=True, text=True,
+                                   timeout=60)
+            shown = json.loads(ended.stdout)
+            if os.path.exists("root/dst/file"):
+                subprocess.run(["cmp", "src/file", "root/dst/file"], check=True)
+            if ended.returncode != 0:
+                there = part()
+                ended = subprocess.run([*words, way.place("dst")], capture_output=True, text=True,
+                                       timeout=60)
+                shown = json.loads(ended.stdout)
+                assert shown["status"] == 0, (turn, at, shown)
+                assert shown["resumed"] >= there - 2 * block, (turn, at, there, shown)
+            assert shown["status"] == 0, (turn, at, shown)
+            same("src/", "root/dst/")
+            shutil.rmtree("root/dst")
+            assert leftovers("root") == [], (turn, at)
+            way.listener.close()
+    finally:
+        server.kill()
+        server.wait()
+
+
+def cut_often():
+    """The same after 100 numbers of bytes, and with 100 bits."""
+    os.environ["TURNS"] = "100"
+    cut()
 
 
 def stop_amid(words, enough):
@@ -412,11 +571,46 @@ def sparse():
 
 def real():
     """A tree that nobody here made: the modules of Python, there and back."""
-    top = os.path.dirname(os.__file__)
-    far = shell()
-    weft("-a", *far, top, f"host:{os.getcwd()}/there")
-    weft("-a", *far, f"host:{os.getcwd()}/there", "back")
+    there_and_back(os.path.dirname(os.__file__), shell())
+
+
+def there_and_back(top, far, host="host"):
+    weft("-a", *far, top, f"{host}:{os.getcwd()}/there", within=600)
+    weft("-a", *far, f"{host}:{os.getcwd()}/there", "back", within=600)
     same(top + "/", "back/")
+    for name in ("there", "back"):
+        shutil.rmtree(name)
+
+
+def by_ssh():
+    """By a real ssh: a git clone with its objects, and Debian's source of Linux where it is."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "key"], check=True)
+    shutil.copy("key.pub", "authorized")
+    os.chmod("authorized", 0o600)
+    os.chmod(".", 0o755)
+    os.makedirs("/run/sshd", exist_ok=True)
+    options = ["HostKey=" + os.path.abspath("key"), "Port=2222", "ListenAddress=127.0.0.1",
+               "AuthorizedKeysFile=" + os.path.abspath("authorized"), "StrictModes=no",
+               "PidFile=none", "PermitRootLogin=yes", "UsePAM=no"]
+    server = subprocess.Popen([shutil.which("sshd") or "/usr/sbin/sshd", "-D", "-f", "/dev/null",
+                               *[word for option in options for word in ("-o", option)]])
+    try:
+        rsh = (f"ssh -p 2222 -i {os.path.abspath('key')} -o StrictHostKeyChecking=no "
+               "-o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ConnectionAttempts=20")
+        far = ["--rsh", rsh, "--weft-path", WEFT]
+        source = os.path.dirname(os.path.abspath(__file__))
+        subprocess.run(["git", "clone", "-q", "--no-hardlinks", "--depth", "50",
+                        "file://" + subprocess.run(
+                            ["git", "-C", source, "rev-parse", "--show-toplevel"], check=True,
+                            capture_output=True, text=True).stdout.strip(), "clone"], check=True)
+        there_and_back("clone", far, "127.0.0.1")
+        for archive in glob.glob("/usr/src/linux-source-*.tar.xz")[:1]:
+            os.mkdir("linux")
+            subprocess.run(["tar", "-xf", archive, "-C", "linux"], check=True)
+            there_and_back("linux", far, "127.0.0.1")
+    finally:
+        server.kill()
+        server.wait()
 
 
 def many():

@@ -1,6 +1,7 @@
 //! Two hosts made of the kernel's namespaces, joined by a cable: endpoints, direct sockets and the
 //! Ethernet device across them, and what becomes of them when anything dies.
-//! `programs/hosts.py`, `programs/host_paths.py` and `programs/host_services.py` have the cases.
+//! `programs/hosts.py`, `programs/host_paths.py`, `programs/host_services.py` and `programs/host_transfer.py` have the
+//! cases.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::path::Path;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
             let ping = program::example("ping")?;
             run_script("host_services.py", "services", &["setpriv"], &ping.to_string_lossy())
         }),
+        Case::new("transfer", || run_script("host_transfer.py", "transfer", &["diff"], "")),
         Case::new("deaths", move || run("deaths", &[], rounds)),
     ];
     let limit = LONG_LIMIT + Duration::from_secs(10);

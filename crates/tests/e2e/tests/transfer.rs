@@ -1,7 +1,7 @@
 //! `weft cp`: trees, resumption, faults, and destinations that are not left.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
@@ -9,12 +9,15 @@ use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
 const LIMIT: Duration = Duration::from_secs(80);
 
 /// The cases of `transfer.py`, with the third-party programs that each runs.
-const CASES: [(&str, &[&str]); 13] = [
+const CASES: [(&str, &[&str]); 17] = [
     ("here", &["rsync", "diff"]),
     ("by_shell", &["rsync", "diff"]),
     ("by_server", &["rsync", "diff"]),
+    ("fabric", &["rsync", "diff", "cmp"]),
     ("killed", &["rsync", "diff", "pgrep"]),
     ("killed_often", &["rsync", "diff", "pgrep"]),
+    ("cut", &["rsync", "diff", "cmp"]),
+    ("cut_often", &["rsync", "diff", "cmp"]),
     ("damaged", &[]),
     ("full", &["mount"]),
     ("troubles", &[]),
@@ -22,6 +25,7 @@ const CASES: [(&str, &[&str]); 13] = [
     ("races", &[]),
     ("sparse", &[]),
     ("real", &["rsync", "diff"]),
+    ("by_ssh", &["rsync", "diff", "git", "ssh", "ssh-keygen"]),
     ("many", &["rsync", "diff"]),
 ];
 
@@ -30,6 +34,8 @@ fn main() -> ExitCode {
         let case = Case::new(name, move || run(name, tools));
         match name {
             "killed_often" => case.within(Duration::from_secs(900)).long("it kills 200 times"),
+            "cut_often" => case.within(Duration::from_secs(900)).long("200 runs"),
+            "by_ssh" => case.within(Duration::from_secs(900)).long("the source of Linux is 1.3 GB"),
             "real" => case.long("the modules of Python are some 100 MB"),
             "many" => case.long("100,000 files take a minute to make and to judge"),
             _ => case,
@@ -45,10 +51,14 @@ fn run(case: &str, tools: &[&str]) -> Outcome {
     for tool in tools.iter().chain(&["unshare"]) {
         program::find(tool)?;
     }
-    let node = Node::without_daemon();
+    // The daemon of a node lets in who is in its network.
+    let (node, network) = match case {
+        "fabric" => (Node::new(), None),
+        _ => (Node::without_daemon(), Some("--net")),
+    };
     // The case mounts things, and its server has ports of its own.
-    let mut command = Command::new(program::find("unshare")?);
-    command.args(["--mount", "--propagation", "private", "--net", "--"]);
+    let mut command = node.plain(program::find("unshare")?);
+    command.args(["--mount", "--propagation", "private"]).args(network).arg("--");
     command.args([
         "sh",
         "-c",
@@ -58,7 +68,10 @@ fn run(case: &str, tools: &[&str]) -> Outcome {
     command.env("PLACE", "/mnt");
     command.arg(program::python()?).arg(program::script("transfer.py"));
     command.arg(program::weft()).arg(case);
-    let limit = if case == "killed_often" { LIMIT * 10 } else { LIMIT };
+    let limit = match case {
+        "killed_often" | "cut_often" | "by_ssh" => LIMIT * 10,
+        _ => LIMIT,
+    };
     let ended = node.start(command).wait(limit).success();
     assert!(ended.stdout.ends_with("all of it\n"), "{}", ended.report());
     Ok(())

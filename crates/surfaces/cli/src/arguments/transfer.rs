@@ -35,7 +35,9 @@ Examples:
   weft transfer serve --listen 0.0.0.0:7710 --root /data --key fabric.key --read-only
 
 Who has the key reads and writes below the directory with the rights of the user that serves. No
-link below it leads out of it. Off loopback a key is needed (`weft fabric key`).";
+link below it leads out of it. Off loopback it listens only with a key (`weft fabric key`), and
+serves hosts of the fabric alone without one. Clients of the fabric need no key: they are programs
+of the same user, or of those that the daemon lets use the service transfer.PORT.";
 
 pub const SIM_EXAMPLES: &str = "\
 Examples:
@@ -48,7 +50,7 @@ Both ends of the protocol run in virtual time. The same options give the same fi
 /// How bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub enum TransportWord {
-    /// The best way there is.
+    /// Over the fabric where both ends are on it, else over TCP or a remote shell.
     #[default]
     Auto,
     /// Over the fabric, or not at all.

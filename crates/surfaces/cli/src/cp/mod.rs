@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use weft_copy::{CopyError, Gauge, Outcome, Place, Reach, Reporter, Settings};
+use weft_copy::{CopyError, Gauge, Outcome, Place, Reach, Reporter, Settings, Transport};
 use weft_transfer::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Code, Terms, Trouble};
 
 use crate::arguments::transfer::{CpArguments, TransportWord};
+use crate::configuration::Configuration;
 use crate::output::show_line;
+use crate::transports::of_transfers;
 use progress::Progress;
 
 /// Some files failed.
@@ -86,8 +88,8 @@ fn code_name(code: Code) -> &'static str {
 }
 
 /// Copies, says how it went, and returns the exit status.
-pub fn cp(arguments: &CpArguments) -> ExitCode {
-    match prepared(arguments) {
+pub fn cp(arguments: &CpArguments, configuration: &Configuration) -> ExitCode {
+    match prepared(arguments, configuration) {
         Ok((places, terms, settings, reach)) => copy(arguments, &places, &(terms, settings, reach)),
         Err(why) => {
             fail(arguments, &why);
@@ -106,7 +108,7 @@ fn fail(arguments: &CpArguments, why: &str) {
 
 type Prepared = (Vec<Place>, Terms, Settings, Reach);
 
-fn prepared(arguments: &CpArguments) -> Result<Prepared, String> {
+fn prepared(arguments: &CpArguments, configuration: &Configuration) -> Result<Prepared, String> {
     let places = arguments.places.iter().map(|place| Place::parse(place.as_bytes()));
     let places = places.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
     let block_bytes = u32::try_from(arguments.block_size).unwrap_or(u32::MAX);
@@ -116,9 +118,6 @@ fn prepared(arguments: &CpArguments) -> Result<Prepared, String> {
     }
     if arguments.delete && !(arguments.archive || arguments.recursive) {
         return Err("--delete is about directories; it needs -a or -r".to_owned());
-    }
-    if arguments.transport == TransportWord::Fabric {
-        return Err("transfers over the fabric are not built yet; use --transport tcp".to_owned());
     }
     let terms = Terms {
         block_bytes,
@@ -144,6 +143,12 @@ fn prepared(arguments: &CpArguments) -> Result<Prepared, String> {
             .map_err(|why| format!("the key file {} cannot be read: {why}", file.display()))
     });
     let reach = Reach {
+        transport: match arguments.transport {
+            TransportWord::Auto => Transport::Auto,
+            TransportWord::Fabric => Transport::Fabric,
+            TransportWord::Tcp => Transport::Tcp,
+        },
+        opening: of_transfers("weft cp", &configuration.options),
         shell: arguments.rsh.split_whitespace().map(str::to_owned).collect(),
         weft_path: arguments.weft_path.clone(),
         key: key.transpose()?,

@@ -8,23 +8,33 @@ use anyhow::Context;
 use weft_copy::{ServeOptions, Server, Settings, answer_standard};
 
 use crate::arguments::transfer::{ServeArguments, TransferCommand};
+use crate::configuration::Configuration;
+use crate::transports::of_transfers;
 
-pub fn transfer(command: &TransferCommand) -> anyhow::Result<ExitCode> {
+pub fn transfer(
+    command: &TransferCommand,
+    configuration: impl FnOnce() -> anyhow::Result<Configuration>,
+) -> anyhow::Result<ExitCode> {
     match command {
-        TransferCommand::Serve(arguments) => serve(arguments),
+        TransferCommand::Serve(arguments) => serve(arguments, &configuration()?),
         TransferCommand::Sim(arguments) => sim::sim(arguments),
-        TransferCommand::Answer => match answer_standard(&Settings::default()) {
-            Ok(()) => Ok(ExitCode::SUCCESS),
-            // The end that a user started says what went wrong.
-            Err(error) => {
-                tracing::info!("the transfer ended: {error}");
-                Ok(ExitCode::FAILURE)
+        TransferCommand::Answer => {
+            // Without sound options there is no fabric.
+            let opening = configuration().ok();
+            let opening = opening.map(|found| of_transfers("weft cp", &found.options));
+            match answer_standard(&Settings::default(), opening) {
+                Ok(()) => Ok(ExitCode::SUCCESS),
+                // The end that a user started says what went wrong.
+                Err(error) => {
+                    tracing::info!("the transfer ended: {error}");
+                    Ok(ExitCode::FAILURE)
+                }
             }
-        },
+        }
     }
 }
 
-fn serve(arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
+fn serve(arguments: &ServeArguments, configuration: &Configuration) -> anyhow::Result<ExitCode> {
     let key = arguments.key.as_ref().map(|file| {
         std::fs::read_to_string(file).with_context(|| format!("the key file {}", file.display()))
     });
@@ -33,8 +43,21 @@ fn serve(arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
         key: key.transpose()?,
         is_read_only: arguments.read_only,
         settings: Settings::default(),
+        opening: of_transfers("weft transfer", &configuration.options),
     };
     let server = Server::new(&arguments.root, options)?;
-    eprintln!("weft: serving {} at {}", arguments.root.display(), server.address()?);
+    let (root, address) = (arguments.root.display(), server.address()?);
+    match (server.why_no_fabric(), address) {
+        (None, Some(address)) => eprintln!("weft: serving {root} over the fabric and at {address}"),
+        (None, None) => {
+            let port = arguments.listen.port();
+            eprintln!("weft: serving {root} over the fabric alone, as weft://HOST:{port}");
+        }
+        (Some(why), address) => {
+            let address = address.map(|address| address.to_string()).unwrap_or_default();
+            eprintln!("weft: serving {root} at {address}");
+            tracing::info!("not over the fabric: {why}");
+        }
+    }
     server.serve()
 }

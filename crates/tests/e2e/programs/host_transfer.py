@@ -1,0 +1,114 @@
+"""Files that move between joined hosts: host_transfer.py WEFT CASE DIRECTORY.
+
+As hosts.py, whose machine this has, too.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+
+from two_hosts import DIRECTORY, LIMIT, WEFT, hosts, running, sh, text_of, until
+
+MIB = 1 << 20
+
+
+def fill(path, size):
+    generator = random.Random(size)
+    with open(path, "wb") as file:
+        for _ in range(0, size, MIB):
+            file.write(generator.randbytes(MIB))
+
+
+def serve(host, root):
+    """A server for hosts of the fabric alone, as it has no key."""
+    server, log = host.start(WEFT, "transfer", "serve", "--listen", "0.0.0.0:7799", "--root", root)
+    until("the server is ready", lambda: "serving" in text_of(log))
+    assert "over the fabric alone" in text_of(log), text_of(log)
+    return server
+
+
+def kill(process):
+    """Kills a program inside a namespace: it has the number of the command that led there."""
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(LIMIT)
+
+
+def there(top):
+    """Bytes that lie in temporary files."""
+    files = [os.path.join(where, name) for where, _, names in os.walk(top) for name in names]
+    return sum(os.stat(file).st_blocks * 512 for file in files if file.endswith(".part"))
+
+
+def transfer():
+    """A tree to a server of the other host, by its name, and back by a shell that leads there. Both
+    ends are killed amid a transfer, which goes on."""
+    one, two = hosts()
+    for name in ("src/a/b", "root"):
+        os.makedirs(DIRECTORY / name)
+    src, root = str(DIRECTORY / "src"), str(DIRECTORY / "root")
+    fill(f"{src}/large", 24 * MIB)
+    for index in range(300):
+        with open(f"{src}/a/b/{index}", "wb") as file:
+            file.write(os.urandom(index * 11))
+    server = serve(two, root)
+    words = (WEFT, "cp", "-a", "--json", "--block-size", "256K")
+    until("it is offered", lambda: "transfer.7799" in one.run(WEFT, "status"))
+    shown = json.loads(one.run(*words, src, "weft://10.9.0.2:7799/x"))
+    assert shown["transport"] == "fabric" and "libfabric puts blocks" in shown["why"], shown
+    sh(f"diff -r {src} {root}/x")
+    shell = DIRECTORY / "rsh"
+    # A shell to the other host: into its network, with its daemon.
+    shell.write_text(f"#!/bin/sh\nshift\nexport WEFT_DAEMON_SOCKET={two.home}/n.sock\n"
+                     "exec ip netns exec host2 \"$@\"\n")
+    shell.chmod(0o755)
+    by_shell = (*words, "--rsh", str(shell), "--weft-path", WEFT)
+    shown = json.loads(one.run(*by_shell, f"host2:{root}/x", str(DIRECTORY / "back")))
+    assert shown["transport"] == "fabric", shown
+    sh(f"diff -r {src} {DIRECTORY}/back")
+    for turn, kills_server in enumerate((True, False)):
+        place = f"weft://10.9.0.2:7799/large{turn}"
+        client, log = one.start(*words, "--bwlimit", "30M", f"{src}/large", place)
+        until("some of it is there", lambda: there(root) > 4 * MIB)
+        assert client.poll() is None, text_of(log)
+        kill(server if kills_server else client)
+        if kills_server:
+            begun = time.monotonic()
+            assert client.wait(LIMIT) == 2, text_of(log)
+            assert time.monotonic() - begun < 10, "it is told"
+            assert "goes on from here" in text_of(log), text_of(log)
+            server = serve(two, root)
+            until("it is offered", lambda: "transfer.7799" in one.run(WEFT, "status"))
+        ended = []
+
+        def goes_on():
+            again, log = one.start(*words, f"{src}/large", place)
+            ended.append((again.wait(LIMIT), text_of(log)))
+            return ended[-1][0] == 0
+
+        # The end that is left may still have the former transfer.
+        until("it goes on", goes_on, 20)
+        shown = json.loads(ended[-1][1])
+        assert shown["transport"] == "fabric" and shown["resumed"] > 3 * MIB, shown
+        sh(f"cmp {src}/large {root}/large{turn}")
+
+
+def main():
+    try:
+        globals()[sys.argv[2]]()
+    except BaseException:
+        for process, log in running[-12:]:
+            print(f"--- {process.args}\n{text_of(log)[-2000:]}", flush=True)
+        raise
+    finally:
+        for process, _ in running:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                process.kill()
+    print("all of it")
+
+
+main()
