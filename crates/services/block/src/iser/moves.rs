@@ -174,9 +174,11 @@ impl<E: Endpoint, S: Surroundings<E>> Target<E, S> {
         let source = Source::Region(LocalRange::new(&region, at, length));
         match self.sessions.put(session, block, source, &tag.to_le_bytes()) {
             Ok(()) => None,
-            Err(error) => self
-                .not_put(session, block, number, &error)
-                .then_some(Waiting::Read { number, tag, job }),
+            Err(error) => self.not_put(session, block, number, &error).then_some(Waiting::Read {
+                number,
+                tag,
+                job,
+            }),
         }
     }
 
@@ -188,9 +190,11 @@ impl<E: Endpoint, S: Surroundings<E>> Target<E, S> {
         self.begin(session, block, number, Way::Buffer);
         match self.sessions.put(session, block, Source::Bytes(&data), &tag.to_le_bytes()) {
             Ok(()) => None,
-            Err(error) => self
-                .not_put(session, block, number, &error)
-                .then_some(Waiting::Put { number, tag, data }),
+            Err(error) => self.not_put(session, block, number, &error).then_some(Waiting::Put {
+                number,
+                tag,
+                data,
+            }),
         }
     }
 
@@ -275,12 +279,12 @@ impl<E: Endpoint, S: Surroundings<E>> Target<E, S> {
     /// more.
     pub(super) fn abandon(&mut self, peer: Peer, moving: Vec<Moving>) {
         self.direct -= moving.iter().filter(|it| it.is_direct()).count();
-        let (writes, others) = moving.into_iter().partition::<Vec<_>, _>(|moving| match &moving.way
-        {
-            Way::Stage { .. } => true,
-            Way::Store(direct) => direct.writes(),
-            Way::Buffer => false,
-        });
+        let (writes, others) =
+            moving.into_iter().partition::<Vec<_>, _>(|moving| match &moving.way {
+                Way::Stage { .. } => true,
+                Way::Store(direct) => direct.writes(),
+                Way::Buffer => false,
+            });
         self.release(others);
         if writes.is_empty() {
             return;

@@ -311,18 +311,16 @@ impl<E: Endpoint, S: Surroundings<E>> Target<E, S> {
         if !target.credentials().is_empty() {
             return Err(refused(ASKS_FOR_SECRET, "the target asks for a secret: use iSCSI"));
         }
-        let unit = target
-            .unit(number)
-            .ok_or_else(|| refused(NO_TARGET, "the target has no such LUN"))?;
+        let unit =
+            target.unit(number).ok_or_else(|| refused(NO_TARGET, "the target has no such LUN"))?;
         if value("Placed").is_none()
             && let Some(address) = self.surroundings.elsewhere(&unit)
         {
             return Err((MOVED, address.to_string()));
         }
         let port = Port { name: name.to_owned(), isid };
-        let link = unit
-            .attach(&port)
-            .ok_or_else(|| refused(NO_ROOM, "the LUN has too many sessions"))?;
+        let link =
+            unit.attach(&port).ok_or_else(|| refused(NO_ROOM, "the LUN has too many sessions"))?;
         let served = Served {
             target,
             number,

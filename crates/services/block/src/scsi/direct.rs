@@ -93,7 +93,9 @@ impl Direct {
     #[must_use]
     pub fn end(mut self, is_good: bool, took: Duration) -> Status {
         let status = match is_good && self.is_fua {
-            true => self.store.flush().map_or_else(|it| Sense::of_store(it).into(), |()| Status::Good),
+            true => {
+                self.store.flush().map_or_else(|it| Sense::of_store(it).into(), |()| Status::Good)
+            }
             false if is_good => Status::Good,
             false => Sense::TOO_LITTLE_DATA.into(),
         };

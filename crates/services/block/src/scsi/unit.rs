@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+use super::BLOCK_BYTES;
 use super::inquiry::{self, Identity, Nature};
 use super::job::Job;
 use super::mode::{self, Medium, Settings};
@@ -17,7 +18,6 @@ use super::opcodes::{self, Access, Name, Row};
 use super::report;
 use super::reservation::{Notice, Port, Reservations, old_reservation_forbids};
 use super::sense::{Key, Sense};
-use super::BLOCK_BYTES;
 use super::work::{short, word};
 use crate::gate::Gate;
 use crate::statistics::Statistics;
