@@ -417,6 +417,58 @@ fn connect(opening: &Opening, at: &RemoteLun) -> anyhow::Result<Initiator<AnyEnd
     }
 }
 
+/// A session with a LUN, for a program that runs one command at a time on its own thread.
+#[derive(Debug)]
+pub struct Session {
+    initiator: Initiator<AnyEndpoint>,
+    waiter: Waiter,
+}
+
+impl Session {
+    /// Opens a session with a LUN.
+    ///
+    /// # Errors
+    /// The service is not found, or refuses.
+    pub fn open(opening: &Opening, at: &RemoteLun) -> anyhow::Result<Self> {
+        let initiator = connect(opening, at).with_context(|| format!("{at} is not reached"))?;
+        Ok(Self { initiator, waiter: Waiter::default() })
+    }
+
+    /// Runs a command with its data, or one that gets at most `data_in` bytes, to its end.
+    ///
+    /// # Errors
+    /// The session has ended, or the command had no answer in time.
+    pub fn command(
+        &mut self,
+        command: &[u8; 16],
+        data: &[u8],
+        data_in: u32,
+    ) -> anyhow::Result<Answered> {
+        let until = Some(now() + ANSWERED_WITHIN);
+        let mut sent = None;
+        loop {
+            if sent.is_none() {
+                match self.initiator.submit(command, data, data_in, until) {
+                    Ok(tag) => sent = Some(tag),
+                    // A block is on its way back.
+                    Err(RequestError::WouldBlock) if self.initiator.end().is_none() => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            self.waiter.wait(self.initiator.sessions(), &[], Some(TICK));
+            let mut ended = None;
+            self.initiator.poll(now(), |done| {
+                if Some(done.tag) == sent {
+                    ended = Some(done.result);
+                }
+            });
+            if let Some(result) = ended {
+                return Ok(result?);
+            }
+        }
+    }
+}
+
 /// The thread that has the session.
 struct Thread {
     initiator: Initiator<AnyEndpoint>,

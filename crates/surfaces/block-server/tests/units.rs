@@ -222,7 +222,9 @@ fn a_lun_over_the_fabric_is_a_store_as_any_other() {
         store.zero(1 << 20, 64 << 10, true).expect("a store");
         store.read(1 << 20, &mut seen[..64 << 10]).expect("written");
         assert!(seen[..64 << 10].iter().all(|byte| *byte == 0));
-        let extents = store.extents(0, store.bytes(), 3).expect("a store");
+        // Also as the first command of a session whose data are put.
+        let other = RemoteStore::open(&opening, &lun(number), Box::new(|_| {})).expect("a LUN");
+        let extents = other.extents(0, store.bytes(), 3).expect("a store");
         assert_eq!(extents.iter().map(|it| it.is_hole).collect::<Vec<_>>(), [false, true, false]);
         // Several at a time, each in its own part.
         std::thread::scope(|scope| {

@@ -174,8 +174,8 @@ def suite(part, parts):
     return passed
 
 
-def suite_first_third():
-    suite(0, 3)
+def suite_first_sixth():
+    suite(0, 6)
 
 
 def suite_whole():
@@ -463,7 +463,7 @@ def tls():
 
 
 CASES = {case.__name__: case for case in (
-    suite_first_third, suite_whole, qemu, nbd_tools, eight_sessions, chap, management, full,
+    suite_first_sixth, suite_whole, qemu, nbd_tools, eight_sessions, chap, management, full,
     configured, sudden_deaths, strangers, tls)}
 
 if __name__ == "__main__":

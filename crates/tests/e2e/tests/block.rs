@@ -12,7 +12,7 @@ const ENDS: Duration = Duration::from_secs(300);
 
 /// The cases of `block.py`, with the third-party programs that each runs.
 const CASES: [(&str, &[&str]); 10] = [
-    ("suite_first_third", &["iscsi-test-cu"]),
+    ("suite_first_sixth", &["iscsi-test-cu"]),
     ("qemu", &["qemu-img", "qemu-io"]),
     ("nbd_tools", &["nbdinfo", "nbdcopy", "fio"]),
     ("eight_sessions", &["qemu-io"]),
@@ -26,7 +26,7 @@ const CASES: [(&str, &[&str]); 10] = [
 
 fn main() -> ExitCode {
     let cases = CASES.map(|(case, tools)| Case::new(case, move || run(&[case], tools)));
-    let deaths = Case::new("sudden_deaths", || run(&["sudden_deaths", "10"], &[]));
+    let deaths = Case::new("sudden_deaths", || run(&["sudden_deaths", "6"], &[]));
     let more = Case::new("sudden_deaths_200", || run(&["sudden_deaths", "200"], &[]));
     let whole = Case::new("suite_whole", || run(&["suite_whole"], &["iscsi-test-cu"]));
     let fabric = Case::new("over_the_fabric", between_hosts);

@@ -20,8 +20,10 @@ use crate::iscsi::{Target as Named, Targets};
 use crate::scsi::{Begun, Job, Link, Outcome, Port, Reply, Sense, Status, Unit};
 use crate::store::Store;
 
-/// Events that are taken in one poll.
+/// Events that are taken in one round of a poll.
 const EVENTS_MAX: usize = 64;
+/// Rounds of a poll at most.
+const ROUNDS_MAX: usize = 4;
 /// Blocks that data are got into, for all sessions.
 const STAGES: usize = 64;
 /// Moves that do not end within this end their session: their peer stands still, and others may
@@ -198,18 +200,16 @@ impl<E: Endpoint, S: Surroundings<E>> Target<E, S> {
 
     /// Takes what came, and answers what can be answered.
     pub fn poll(&mut self, now: Duration) {
-        let mut budget = EVENTS_MAX;
-        loop {
+        // Moves that were done at once are told by the next round.
+        for _ in 0..ROUNDS_MAX {
             let mut all = Vec::new();
-            self.sessions.poll(now, budget, |event| all.extend(came(event)));
+            self.sessions.poll(now, EVENTS_MAX, |event| all.extend(came(event)));
             if all.is_empty() {
                 break;
             }
             for came in all {
                 self.take(came);
             }
-            // Moves that were done at once are over before anything else is taken.
-            budget = 0;
         }
         if now.saturating_sub(self.looked) >= MOVES_WITHIN / 10 {
             self.looked = now;

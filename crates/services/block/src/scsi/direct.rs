@@ -12,7 +12,8 @@ use super::unit::{Sanitizing, Status, Unit};
 use crate::gate::Held;
 use crate::store::Store;
 
-/// A read or write that is under way. When it is dropped, it has failed.
+/// A read or write that is under way. One that is dropped was not begun after all, or its initiator
+/// is gone: it is not counted.
 pub struct Direct {
     unit: Arc<Unit>,
     store: Arc<dyn Store>,
@@ -20,7 +21,6 @@ pub struct Direct {
     length: u64,
     writes: bool,
     is_fua: bool,
-    has_ended: bool,
     /// Held until the end, and given up in this order.
     _range: Held,
     _gate: Held,
@@ -50,8 +50,8 @@ impl Job {
         let range = store.hold(at, length, writes)?;
         self.unit.statistics().begin();
         let unit = Arc::clone(&self.unit);
-        let (has_ended, _range, _gate) = (false, range, gate);
-        Some(Direct { unit, store, at, length, writes, is_fua, has_ended, _range, _gate })
+        let (_range, _gate) = (range, gate);
+        Some(Direct { unit, store, at, length, writes, is_fua, _range, _gate })
     }
 
     /// Whether [`Job::direct`] is worth trying.
@@ -91,7 +91,7 @@ impl Direct {
 
     /// The bytes were moved, or not, and that took so long. Returns the status of the command.
     #[must_use]
-    pub fn end(mut self, is_good: bool, took: Duration) -> Status {
+    pub fn end(self, is_good: bool, took: Duration) -> Status {
         let status = match is_good && self.is_fua {
             true => {
                 self.store.flush().map_or_else(|it| Sense::of_store(it).into(), |()| Status::Good)
@@ -103,20 +103,16 @@ impl Direct {
         status
     }
 
-    fn count(&mut self, is_good: bool, took: Duration) {
+    fn count(&self, is_good: bool, took: Duration) {
         let statistics = self.unit.statistics();
         let counters = if self.writes { &statistics.writes } else { &statistics.reads };
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         counters.count(if is_good { self.length } else { 0 }, nanoseconds, is_good);
-        statistics.end();
-        self.has_ended = true;
     }
 }
 
 impl Drop for Direct {
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.count(false, Duration::ZERO);
-        }
+        self.unit.statistics().end();
     }
 }
