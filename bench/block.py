@@ -2,6 +2,11 @@
 """Speed of `weft block` beside tgt and nbdkit, with the same clients, in one run.
 
 block.py [--weft PATH] [--peers] [--runs 3] [--json]
+block.py --depth-one PATH
+
+With --depth-one it is 4 KiB at depth 1 over the fabric's shared memory beside iSCSI over TCP, both by
+initiators of ours; PATH is the program of `cargo build --release --example depth_one -p
+weft-block-server`.
 
 iSCSI is driven by `qemu-img bench`, whose accesses jump by a large step, NBD by fio over a UNIX
 socket with random accesses. Every LUN is 1 GiB of memory that was written before. Figures are
@@ -51,9 +56,9 @@ def until_there(connect, within=20):
             time.sleep(0.05)
 
 
-def unix(path):
+def unix(path, kind=socket.SOCK_STREAM):
     def connect():
-        connected = socket.socket(socket.AF_UNIX)
+        connected = socket.socket(socket.AF_UNIX, kind)
         connected.connect(path)
         return connected
     return connect
@@ -159,13 +164,53 @@ def measure(servers, runs):
     return rows
 
 
+def depth_one(arguments):
+    """Accesses in a second at depth 1, over the fabric and over TCP, which take turns."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["WEFT_DAEMON_SOCKET"] = os.path.join(directory, "node.sock")
+        daemon = subprocess.Popen([arguments.weft, "daemon", "--shm-copy", "nontemporal"],
+                                  stderr=subprocess.DEVNULL)
+        until_there(unix(os.environ["WEFT_DAEMON_SOCKET"], socket.SOCK_SEQPACKET))
+        server = Weft(arguments.weft, directory)
+        try:
+            places = [f"weft://localhost:{server.port}/{IQN}/0", server.iscsi]
+            until_offered(server.port, arguments.weft)
+            found = {place: [] for place in places}
+            for _ in range(arguments.runs):
+                for place in places:
+                    told = subprocess.run([arguments.depth_one, "2", place], capture_output=True,
+                                          text=True, timeout=120, check=True).stdout
+                    found[place].append([float(rate) for rate in told.split()[1:]])
+        finally:
+            for process in (server.process, daemon):
+                process.terminate()
+                process.wait(10)
+    print("| 4 KiB, depth 1 | over the fabric, in a second | iSCSI over TCP | ratio |")
+    print("|---|---|---|---|")
+    for at, name in enumerate(("reads", "writes")):
+        fabric, tcp = (statistics.median(rates[at] for rates in found[place]) for place in places)
+        print(f"| {name} | {fabric:,.0f} | {tcp:,.0f} | {fabric / tcp:.2f} |")
+
+
+def until_offered(port, weft):
+    end = time.monotonic() + 20
+    while f"block.{port}" not in subprocess.run([weft, "status"], capture_output=True, text=True,
+                                                check=False).stdout:
+        assert time.monotonic() < end, "it is not offered"
+        time.sleep(0.1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--weft", default="weft")
     parser.add_argument("--peers", action="store_true", help="tgt and nbdkit, too")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--depth-one", metavar="PATH")
     arguments = parser.parse_args()
+    if arguments.depth_one:
+        depth_one(arguments)
+        return
     kinds = [Weft] + ([Tgt, Nbdkit] if arguments.peers else [])
     with tempfile.TemporaryDirectory() as directory:
         servers = []

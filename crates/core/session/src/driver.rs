@@ -399,9 +399,14 @@ impl<E: Endpoint> Sessions<E> {
                 machine.room(peer);
             }
             MessageEvent::Endpoint(event) => {
-                if let FabricEvent::PeerDown { peer, reason, .. } = &event {
-                    waiting.remove(peer);
-                    machine.down(*peer, *reason);
+                match &event {
+                    FabricEvent::PeerDown { peer, reason, .. } => {
+                        waiting.remove(peer);
+                        machine.down(*peer, *reason);
+                    }
+                    // For puts and gets that were refused; messages have a report of their own.
+                    FabricEvent::Room { peer } => machine.room(*peer),
+                    _ => {}
                 }
                 if !ended(machine, pending, &event) {
                     sink(Event::Endpoint(event));

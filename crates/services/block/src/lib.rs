@@ -8,6 +8,7 @@
 //! | [`nbd`] | the server's side of NBD: handshake and transmission |
 //! | [`store`] | what a driver implements: bytes that are read and written |
 //! | [`statistics`] | counters of a unit |
+//! | [`gate`] | the lock of a unit and of a store, which is held over time |
 //! | [`fuzz`] | entry functions for the fuzzer, and what tests share |
 //!
 //! A driver owns sockets, files, threads and clocks: it moves bytes between a socket and a state
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fuzz;
+pub mod gate;
 pub mod iscsi;
 pub mod iser;
 pub mod nbd;

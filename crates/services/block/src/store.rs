@@ -4,6 +4,10 @@
 //! ([`crate::scsi::Job::run`]) on a thread that may wait. All calls may come from several threads
 //! at once.
 
+use std::any::Any;
+
+use crate::gate::Held;
+
 /// Why a store did not do its work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StoreError {
@@ -52,6 +56,20 @@ pub trait Store: Send + Sync {
     /// Whether [`Store::zero`] can give space back.
     fn is_thin(&self) -> bool {
         false
+    }
+
+    /// The memory that it is, in a type that its driver knows, for who moves bytes to and from it
+    /// without these calls: [`Store::hold`].
+    fn memory(&self) -> Option<&dyn Any> {
+        None
+    }
+
+    /// Holds a range of the memory for who reads or writes it in place: until the end it keeps its
+    /// place, and nothing of it is given back. `None` if it has to go by the other calls: it is no
+    /// memory, or bytes that are to be read have no pages, or it would have to be waited for.
+    fn hold(&self, at: u64, length: u64, writes: bool) -> Option<Held> {
+        let _ = (at, length, writes);
+        None
     }
 
     /// Fills `into` with the bytes from `at` on.

@@ -11,6 +11,7 @@
 //! nbd = ["unix:/run/weft/disks.nbd"]
 //! ```
 
+use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -18,6 +19,8 @@ use std::str::FromStr;
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use weft_block::iscsi::Credentials;
+
+use crate::remote::RemoteLun;
 
 /// Bytes of a secret; RFC 7143 section 12.1.3 asks for 96 bits at least.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 12..=255;
@@ -39,10 +42,22 @@ pub enum Backing {
         /// Past the page cache.
         is_direct: bool,
     },
+    /// A LUN of another server, over the fabric.
+    Remote(RemoteLun),
 }
 
-/// A unit to be served, as `N=mem:SIZE[,node=K]` or `N=file:PATH[,direct]`, each with `ro` or
-/// `removable` behind it.
+impl fmt::Display for Backing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory { .. } => f.write_str("mem"),
+            Self::File { path, .. } => write!(f, "file:{}", path.display()),
+            Self::Remote(at) => at.fmt(f),
+        }
+    }
+}
+
+/// A unit to be served, as `N=mem:SIZE[,node=K]`, `N=file:PATH[,direct]` or
+/// `N=weft://HOST[:PORT]/IQN/N`, each with `ro` or `removable` behind it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LunSpec {
     /// The number of the unit.
@@ -80,7 +95,8 @@ impl FromStr for LunSpec {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        const FORM: &str = "use N=mem:SIZE[,node=K] or N=file:PATH[,direct]";
+        const FORM: &str =
+            "use N=mem:SIZE[,node=K], N=file:PATH[,direct] or N=weft://HOST[:PORT]/IQN/N";
         let (number, rest) = text.split_once('=').with_context(|| format!("{text:?}: {FORM}"))?;
         let number = number.parse().with_context(|| format!("{number:?} is no LUN; {FORM}"))?;
         let (kind, rest) = rest.split_once(':').with_context(|| format!("{text:?}: {FORM}"))?;
@@ -90,7 +106,7 @@ impl FromStr for LunSpec {
             "mem" => Backing::Memory { bytes: parse_size(first)?, node: None },
             "file" if first.is_empty() => bail!("{text:?} has no path; {FORM}"),
             "file" => Backing::File { path: first.into(), is_direct: false },
-            "weft" => bail!("{text:?}: a remote LUN as back end is not built yet; {FORM}"),
+            "weft" => Backing::Remote(format!("weft:{first}").parse()?),
             _ => bail!("{kind:?} is no kind of store; {FORM}"),
         };
         let (mut is_read_only, mut is_removable) = (false, false);
@@ -132,6 +148,16 @@ impl FromStr for NbdPlace {
             }
         }
     }
+}
+
+/// The port of `weft:PORT`, a place to listen at over the fabric alone.
+///
+/// # Errors
+/// It begins so, and has no port.
+pub fn fabric_port(text: &str) -> anyhow::Result<Option<u16>> {
+    let Some(port) = text.strip_prefix("weft:") else { return Ok(None) };
+    let port = port.parse().ok().filter(|port| *port > 0);
+    Ok(Some(port.with_context(|| format!("{text:?} is no weft:PORT, such as weft:3260"))?))
 }
 
 /// The addresses of ADDRESS:PORT.
@@ -176,7 +202,8 @@ pub struct TlsFiles {
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where to listen for iSCSI.
+    /// Where to listen for iSCSI, and over the fabric: ADDRESS:PORT, or weft:PORT for the fabric
+    /// alone.
     #[serde(default)]
     pub listen: Vec<String>,
     /// Whether others than this host may come without a secret.
@@ -224,6 +251,10 @@ impl Config {
         let open = self.targets.iter().find(|target| target.chap.is_empty());
         if let Some(target) = open {
             for place in &self.listen {
+                if fabric_port(place)?.is_some() {
+                    // The fabric knows the user of each initiator.
+                    continue;
+                }
                 refuse_others(place, &format!("{} by iSCSI without CHAP", target.name), "--chap")?;
             }
         }
@@ -299,6 +330,11 @@ mod tests {
         assert!(spec.number == 3 && spec.is_read_only && !spec.is_removable);
         let spec: LunSpec = "0=file:/srv/a=b,direct".parse().expect("a form");
         assert_eq!(spec.backing, Backing::File { path: "/srv/a=b".into(), is_direct: true });
+        let remote = "0=weft://h:1/iqn.a/0,ro";
+        let spec: LunSpec = remote.parse().expect("a form");
+        assert!(spec.backing.to_string() == "weft://h:1/iqn.a/0" && spec.is_read_only);
+        assert_eq!(fabric_port("weft:3260").expect("a port"), Some(3260));
+        assert!(fabric_port("weft:").is_err() && fabric_port("127.0.0.1:1").unwrap().is_none());
         for text in [
             "mem:1G",
             "0=mem:",
@@ -308,7 +344,8 @@ mod tests {
             "0=file:",
             "0=tape:/dev/st0",
             "0=mem:99999999999T",
-            "0=weft://h:1/iqn/0",
+            "0=weft://h:1/0",
+            "0=weft://h:1/iqn.a/0,direct",
         ] {
             assert!(text.parse::<LunSpec>().is_err(), "{text}");
         }

@@ -6,23 +6,23 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate};
 use rustix::io::Errno;
 use weft_block::store::{Extent, Store, StoreError};
-use weft_memory::{CopyMode, Segment};
+use weft_file_io::{Pool, alignment_of};
 
 /// Buffers for direct access are of this size, and aligned to it.
 const DIRECT_BYTES: usize = 1 << 20;
-/// Direct access is to be aligned to this.
-const ALIGNMENT: u64 = 4096;
-/// Buffers for direct access that are kept.
-const BUFFERS_MAX: usize = 16;
+/// Buffers for direct access of a file: as many as threads wait for it.
+const BUFFERS: usize = 16;
+/// A thread waits for a buffer no longer than for a device that hangs.
+const BUFFER_WITHIN: Duration = Duration::from_secs(60);
 
 /// A store in a file or on a block device.
 #[derive(Debug)]
@@ -34,7 +34,26 @@ pub struct FileStore {
     is_read_only: bool,
     is_device: bool,
     has_failed: AtomicBool,
-    direct: Option<Mutex<Vec<Segment>>>,
+    direct: Option<Direct>,
+}
+
+/// Access past the page cache.
+#[derive(Clone, Debug)]
+struct Direct {
+    buffers: Pool,
+    /// Places and lengths in the file are multiples of this.
+    alignment: usize,
+}
+
+impl Direct {
+    fn of(file: &File) -> io::Result<Self> {
+        let alignment = alignment_of(file)
+            .map(|it| it.offset)
+            .filter(|it| it.is_power_of_two() && *it <= DIRECT_BYTES / 2)
+            .ok_or_else(|| io::Error::other("its file system has no direct access"))?;
+        let buffers = Pool::new(DIRECT_BYTES, BUFFERS).map_err(io::Error::other)?;
+        Ok(Self { buffers, alignment })
+    }
 }
 
 /// How a file is opened.
@@ -80,7 +99,7 @@ impl FileStore {
             let message = format!("its size, {bytes} bytes, is no multiple of 512; truncate it");
             return Err(io::Error::other(message));
         }
-        let direct = options.is_direct.then(Mutex::default);
+        let direct = options.is_direct.then(|| Direct::of(&file)).transpose()?;
         let (is_read_only, has_failed) = (options.is_read_only, AtomicBool::new(false));
         Ok(Self { file, seeker, bytes, is_read_only, is_device, has_failed, direct })
     }
@@ -105,67 +124,50 @@ impl FileStore {
             is_read_only: options.is_read_only,
             is_device: self.is_device,
             has_failed: AtomicBool::new(self.has_failed.load(Ordering::Acquire)),
-            direct: options.is_direct.then(Mutex::default),
+            direct: self.direct.clone(),
         })
     }
 
-    fn buffer(&self, of: &Mutex<Vec<Segment>>) -> Result<Segment, StoreError> {
-        let spare = of.lock().pop();
-        match spare {
-            Some(buffer) => Ok(buffer),
-            None => Segment::anonymous(DIRECT_BYTES).map_err(|_| StoreError::Offline),
-        }
-    }
-
-    fn give_back(of: &Mutex<Vec<Segment>>, buffer: Segment) {
-        let mut spare = of.lock();
-        if spare.len() < BUFFERS_MAX {
-            spare.push(buffer);
-        }
-    }
-
-    /// Calls `work` with the parts of a range that fit into a buffer: the place of the part in the
-    /// range, the aligned place in the file, the aligned length, and the skipped bytes.
+    /// Calls `work` with the parts of a range that fit into a buffer, and with the buffer.
     fn by_buffers(
-        &self,
-        spare: &Mutex<Vec<Segment>>,
+        direct: &Direct,
         at: u64,
         length: usize,
-        mut work: impl FnMut(&Segment, &Part) -> Result<(), StoreError>,
+        mut work: impl FnMut(&mut [u8], &Part) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let buffer = self.buffer(spare)?;
+        let alignment = direct.alignment;
+        let mut buffer = direct.buffers.take_within(BUFFER_WITHIN).ok_or(StoreError::Offline)?;
         let mut done = 0;
-        let mut result = Ok(());
-        while done < length && result.is_ok() {
+        while done < length {
             let place = at + done as u64;
-            let skip = usize::try_from(place % ALIGNMENT).expect("less than a page");
+            let skip = usize::try_from(place % alignment as u64).expect("less than the alignment");
             let part = (length - done).min(DIRECT_BYTES - skip);
-            let whole = (skip + part).next_multiple_of(usize::try_from(ALIGNMENT).expect("4096"));
+            let whole = (skip + part).next_multiple_of(alignment);
             let part = Part { from: done, length: part, skip, whole, at: place - skip as u64 };
-            result = work(&buffer, &part);
+            work(&mut buffer, &part)?;
             done += part.length;
         }
-        Self::give_back(spare, buffer);
-        result
+        Ok(())
     }
 
-    fn fill(&self, buffer: &Segment, part: &Part) -> Result<(), StoreError> {
+    fn fill(&self, buffer: &mut [u8], part: &Part) -> Result<(), StoreError> {
         let mut done = 0;
         // The last bytes of a file whose size is no multiple of the alignment are not there.
         while done < part.skip + part.length {
-            let at = Some(part.at + done as u64);
-            let step = buffer
-                .fill(&mut [], done, part.whole - done, self.file.as_fd(), at)
-                .map_err(|_| StoreError::Unreadable)?;
-            if step == 0 {
-                return Err(StoreError::Unreadable);
+            let step = self.file.read_at(&mut buffer[done..part.whole], part.at + done as u64);
+            match step {
+                Ok(0) => return Err(StoreError::Unreadable),
+                Ok(step) => done += step,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(StoreError::Unreadable),
             }
-            done += step;
         }
         Ok(())
     }
 }
 
+/// A part of a range: its place there, its length; the aligned place and length in the file, and
+/// the bytes that are skipped at their begin.
 struct Part {
     from: usize,
     length: usize,
@@ -188,40 +190,34 @@ impl Store for FileStore {
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), StoreError> {
-        let Some(spare) = &self.direct else {
+        let Some(direct) = &self.direct else {
             return self.file.read_exact_at(into, at).map_err(|_| StoreError::Unreadable);
         };
-        self.by_buffers(spare, at, into.len(), |buffer, part| {
+        Self::by_buffers(direct, at, into.len(), |buffer, part| {
             self.fill(buffer, part)?;
-            buffer.read(part.skip, &mut into[part.from..part.from + part.length]);
+            let into = &mut into[part.from..part.from + part.length];
+            into.copy_from_slice(&buffer[part.skip..part.skip + part.length]);
             Ok(())
         })
     }
 
     fn write(&self, at: u64, from: &[u8]) -> Result<(), StoreError> {
-        let Some(spare) = &self.direct else {
+        let Some(direct) = &self.direct else {
             return self.file.write_all_at(from, at).map_err(|error| write_error(&error));
         };
-        self.by_buffers(spare, at, from.len(), |buffer, part| {
+        Self::by_buffers(direct, at, from.len(), |buffer, part| {
+            let bytes = &from[part.from..part.from + part.length];
             let is_whole = part.skip == 0 && part.whole == part.length;
-            if !is_whole {
+            let written = if is_whole {
+                buffer[..part.whole].copy_from_slice(bytes);
+                self.file.write_all_at(&buffer[..part.whole], part.at)
+            } else {
                 // Others may write the rest of these pages now: such writes go over the cache.
-                let bytes = &from[part.from..part.from + part.length];
-                let place = part.at + part.skip as u64;
-                let cached = self.seeker.lock().write_all_at(bytes, place);
-                cached.map_err(|error| write_error(&error))?;
-                return self.seeker.lock().sync_data().map_err(|error| write_error(&error));
-            }
-            buffer.write(0, &from[part.from..part.from + part.length], CopyMode::Plain);
-            let mut done = 0;
-            while done < part.whole {
-                let at = Some(part.at + done as u64);
-                let step = buffer
-                    .pour(&[], done, part.whole - done, self.file.as_fd(), at)
-                    .map_err(|errno| write_error(&errno.into()))?;
-                done += step;
-            }
-            Ok(())
+                let seeker = self.seeker.lock();
+                let written = seeker.write_all_at(bytes, part.at + part.skip as u64);
+                written.and_then(|()| seeker.sync_data())
+            };
+            written.map_err(|error| write_error(&error))
         })
     }
 

@@ -20,9 +20,8 @@ impl FileKeeper {
     /// The keeper of a unit, and what it has kept.
     ///
     /// # Errors
-    /// The directory cannot be made, or the file not be read.
+    /// The file cannot be read.
     pub fn open(directory: &Path, serial: &str) -> io::Result<(Self, Option<Vec<u8>>)> {
-        fs::create_dir_all(directory)?;
         let name = format!("{serial}.reservations.json");
         let path = directory.join(&name);
         let kept = match fs::metadata(&path) {
@@ -37,6 +36,7 @@ impl FileKeeper {
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        fs::create_dir_all(&self.directory)?;
         let new = self.directory.join(format!("{}.new", self.name));
         let mut file = File::create(&new)?;
         file.write_all(bytes)?;

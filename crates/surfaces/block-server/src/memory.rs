@@ -1,11 +1,12 @@
 //! A store in memory, on one node if that is asked for.
 
+use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
 use rustix::fs::{FallocateFlags, fallocate};
+use weft_block::gate::{Gate, Held};
 use weft_block::store::{Extent, Store, StoreError};
 use weft_memory::{CopyMode, Memory, MemoryOptions, SegmentError};
 
@@ -22,7 +23,7 @@ pub struct MemoryStore {
     /// A bit for each page that was written since it was last given back.
     written: Vec<AtomicU64>,
     /// Held shared by writers, and alone by those who give pages back.
-    giving_back: RwLock<()>,
+    giving_back: Arc<Gate>,
 }
 
 impl MemoryStore {
@@ -40,7 +41,7 @@ impl MemoryStore {
         let file = memory.file().expect("fresh memory has a file");
         let words = length.div_ceil(64 * place(PAGE));
         let written = std::iter::repeat_with(AtomicU64::default).take(words).collect();
-        Ok(Self { memory, file, bytes, written, giving_back: RwLock::new(()) })
+        Ok(Self { memory, file, bytes, written, giving_back: Arc::default() })
     }
 
     /// A store of another size with the bytes of this one, as many as fit.
@@ -101,12 +102,6 @@ impl MemoryStore {
         }
         (is_written, (page * PAGE).min(end))
     }
-
-    /// The memory, for those who hand it on.
-    #[must_use]
-    pub const fn memory(&self) -> &Memory {
-        &self.memory
-    }
 }
 
 fn place(at: u64) -> usize {
@@ -124,6 +119,22 @@ impl Store for MemoryStore {
 
     fn is_thin(&self) -> bool {
         true
+    }
+
+    fn memory(&self) -> Option<&dyn Any> {
+        Some(&self.memory)
+    }
+
+    fn hold(&self, at: u64, length: u64, writes: bool) -> Option<Held> {
+        let held = self.giving_back.try_shared()?;
+        let end = at.checked_add(length).filter(|end| *end <= self.bytes)?;
+        if writes {
+            self.mark(at, length);
+            return Some(held);
+        }
+        // Reading where nothing was written would take pages.
+        let (is_written, until) = self.end_of_run(at, end);
+        (is_written && until == end).then_some(held)
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), StoreError> {
@@ -150,7 +161,7 @@ impl Store for MemoryStore {
         if at + from.len() as u64 > self.bytes {
             return Err(StoreError::Unwritable);
         }
-        let _writing = self.giving_back.read();
+        let _writing = self.giving_back.shared();
         self.mark(at, from.len() as u64);
         self.memory.segment().write(place(at), from, CopyMode::Plain);
         Ok(())
@@ -165,7 +176,7 @@ impl Store for MemoryStore {
         if end > self.bytes {
             return Err(StoreError::Unwritable);
         }
-        let _alone = self.giving_back.write();
+        let _alone = self.giving_back.alone();
         let mut from = at;
         while from < end {
             let (is_written, until) = self.end_of_run(from, end);
@@ -212,6 +223,20 @@ mod tests {
         store.read(8192, &mut bytes).expect("in memory");
         assert!(bytes[..4096] == [0; 4096] && bytes[4096..] == [7; 4096]);
         assert_eq!(store.extents(0, 1 << 20, 1).expect("in memory")[0].length, 12_288);
+    }
+
+    #[test]
+    fn only_bytes_that_were_written_are_read_in_place_and_nothing_is_given_back_meanwhile() {
+        let store = MemoryStore::new(1 << 20, None).expect("memory");
+        assert!(store.hold(0, 4096, false).is_none(), "there is no page");
+        let held = store.hold(512, 1024, true).expect("memory");
+        assert!(!store.giving_back.is_free());
+        drop(held);
+        assert!(store.giving_back.is_free());
+        assert!(store.hold(0, 4096, false).is_some() && store.hold(0, 4608, false).is_none());
+        assert!(
+            store.hold(1 << 20, 512, true).is_none() && store.hold(512, u64::MAX, true).is_none()
+        );
     }
 
     #[test]

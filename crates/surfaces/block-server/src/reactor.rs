@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use rustix::event::Timespec;
 use rustix::event::epoll;
-use rustix::event::{EventfdFlags, Timespec, eventfd};
 use weft_block::iscsi;
 use weft_block::nbd::{self, Exports};
 use weft_block::scsi::{Direction, Directory, Job, NoUnits, Outcome, Status};
 use weft_numa::ProcessorSet;
 
+use crate::mailbox::Mailbox;
 use crate::server::Shared;
 use crate::socket::{Listener, Socket};
 
@@ -68,8 +68,7 @@ enum Message {
 
 /// The way to a reactor from other threads.
 pub struct Inbox {
-    messages: Mutex<Vec<Message>>,
-    wake: OwnedFd,
+    mailbox: Mailbox<Message>,
     /// Connections that it serves.
     load: AtomicUsize,
     /// The node of its processor.
@@ -79,9 +78,8 @@ pub struct Inbox {
 impl Inbox {
     /// An inbox of a reactor on a node.
     pub fn new(node: Option<u32>) -> io::Result<Arc<Self>> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let load = AtomicUsize::new(0);
-        Ok(Arc::new(Self { messages: Mutex::default(), wake, load, node }))
+        let (mailbox, load) = (Mailbox::new()?, AtomicUsize::new(0));
+        Ok(Arc::new(Self { mailbox, load, node }))
     }
 
     /// Lets the reactor end.
@@ -100,15 +98,7 @@ impl Inbox {
     }
 
     fn send(&self, message: Message) {
-        let is_first = {
-            let mut messages = self.messages.lock();
-            messages.push(message);
-            messages.len() == 1
-        };
-        if is_first {
-            // A full counter is a wake-up as well.
-            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-        }
+        self.mailbox.send(message);
     }
 }
 
@@ -229,7 +219,7 @@ impl Reactor {
     pub fn new(shared: Arc<Shared>, inbox: Arc<Inbox>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(INBOX);
-        epoll::add(&epoll, &inbox.wake, data, epoll::EventFlags::IN)?;
+        epoll::add(&epoll, &inbox.mailbox, data, epoll::EventFlags::IN)?;
         let started = shared.started;
         Ok(Self {
             shared,
@@ -292,10 +282,8 @@ impl Reactor {
 
     /// False when the reactor is to end.
     fn read_inbox(&mut self) -> bool {
-        let _ = rustix::io::read(&self.inbox.wake, &mut [0_u8; 8]);
-        let messages = std::mem::take(&mut *self.inbox.messages.lock());
         let mut served = Vec::new();
-        for message in messages {
+        for message in self.inbox.mailbox.take(true) {
             match message {
                 Message::Stop => return false,
                 Message::Adopt(connection) => {
@@ -616,7 +604,7 @@ impl Connection {
 }
 
 /// Runs a job, and counts it.
-fn run(job: &Job, data: &[u8], into: &mut Vec<u8>, target: Option<&iscsi::Target>) -> Outcome {
+pub fn run(job: &Job, data: &[u8], into: &mut Vec<u8>, target: Option<&iscsi::Target>) -> Outcome {
     let directory: &dyn Directory = target.map_or(&NoUnits, |target| target);
     let statistics = job.unit().statistics();
     statistics.begin();

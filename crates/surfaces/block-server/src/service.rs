@@ -1,17 +1,15 @@
 //! A server from its configuration, and its management while it runs.
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use parking_lot::Mutex;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use weft_block::iscsi::Target;
 use weft_block::nbd::Exports;
@@ -19,16 +17,23 @@ use weft_block::scsi::{BLOCK_BYTES, Identity, Unit, UnitOptions};
 use weft_block::statistics::Summary;
 use weft_block::store::Store;
 use weft_numa::Topology;
+use weft_open::Opening;
 
-use crate::configuration::{Backing, Config, LunSpec, NbdPlace, TlsFiles, addresses, credentials};
+use crate::configuration::{Backing, Config, LunSpec, addresses, credentials, fabric_port};
+use crate::fabric::Offered;
 use crate::file::{FileOptions, FileStore};
 use crate::keeper::FileKeeper;
+use crate::listeners::{default_state, nbd_listeners, tls_config};
 use crate::memory::MemoryStore;
 use crate::reactor::Speaks;
+use crate::remote::{RemoteStore, WhenOver};
 use crate::server::{Running, Shared};
 use crate::socket::Listener;
 
-/// The counters of a unit, beside its properties.
+/// A daemon that does not answer is looked for again after this.
+const OFFERED_AGAIN: Duration = Duration::from_secs(2);
+
+/// A unit that is served.
 struct Served {
     spec: LunSpec,
     store: Own,
@@ -37,6 +42,7 @@ struct Served {
 enum Own {
     Memory(Arc<MemoryStore>),
     File(Arc<FileStore>),
+    Remote(Arc<RemoteStore>),
 }
 
 impl Own {
@@ -44,6 +50,7 @@ impl Own {
         match self {
             Self::Memory(store) => Arc::clone(store) as Arc<dyn Store>,
             Self::File(store) => Arc::clone(store) as Arc<dyn Store>,
+            Self::Remote(store) => Arc::clone(store) as Arc<dyn Store>,
         }
     }
 }
@@ -54,6 +61,19 @@ pub struct Service {
     state: PathBuf,
     served: Mutex<BTreeMap<(String, u64), Served>>,
     control: PathBuf,
+    /// How endpoints of the fabric are opened.
+    opening: Opening,
+    /// Told when a session with another server ends.
+    when_over: Mutex<Option<WhenOver>>,
+    fabric: Mutex<Fabric>,
+    fabric_news: Condvar,
+}
+
+/// The services of the fabric.
+#[derive(Default)]
+struct Fabric {
+    offered: Vec<Offered>,
+    is_over: bool,
 }
 
 impl std::fmt::Debug for Service {
@@ -69,7 +89,7 @@ pub struct UnitStatus {
     pub target: String,
     /// The number of the unit.
     pub lun: u64,
-    /// The bytes behind it: mem or file:PATH.
+    /// The bytes behind it: mem, file:PATH or weft://HOST:PORT/IQN/N.
     pub store: String,
     /// Its size.
     pub bytes: u64,
@@ -105,6 +125,21 @@ pub struct Status {
     pub units: Vec<UnitStatus>,
     /// All reactors.
     pub reactors: Vec<ReactorStatus>,
+    /// All endpoints of the fabric.
+    pub endpoints: Vec<EndpointStatus>,
+}
+
+/// An endpoint that serves initiators over the fabric, for people and scripts.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct EndpointStatus {
+    /// The name of the service.
+    pub service: String,
+    /// Its address.
+    pub address: String,
+    /// The node of its thread.
+    pub node: Option<u32>,
+    /// Initiators that it serves.
+    pub sessions: usize,
 }
 
 /// Exports of a target: its units by their numbers, or by IQN/N.
@@ -130,15 +165,30 @@ impl Exports for TargetExports {
 }
 
 impl Service {
-    /// Opens all that a configuration names, and serves it.
+    /// Opens all that a configuration names, and serves it. `opening` opens endpoints of the
+    /// fabric; `when_over` is called when the session with a LUN of another server ends.
     ///
     /// # Errors
     /// The configuration is not allowed, or something of it cannot be opened.
-    pub fn start(config: &Config, control: PathBuf) -> anyhow::Result<(Arc<Self>, Running)> {
+    pub fn start(
+        config: &Config,
+        control: PathBuf,
+        opening: &Opening,
+        when_over: Option<WhenOver>,
+    ) -> anyhow::Result<(Arc<Self>, Running)> {
         config.check()?;
         let shared = Shared::new(Topology::of_host()?);
         let state = config.state.clone().unwrap_or_else(default_state);
-        let service = Arc::new(Self { shared, state, served: Mutex::default(), control });
+        let service = Arc::new(Self {
+            shared,
+            state,
+            served: Mutex::default(),
+            control,
+            opening: opening.clone(),
+            when_over: Mutex::new(when_over),
+            fabric: Mutex::default(),
+            fabric_news: Condvar::new(),
+        });
         let mut listeners = Vec::new();
         for target in &config.targets {
             let known = target.chap.iter().map(|chap| credentials(chap));
@@ -158,17 +208,82 @@ impl Service {
                 }
             }
         }
+        let reactors = config.reactors.unwrap_or(usize::MAX);
+        let (mut wanted, mut implied) = (BTreeSet::new(), BTreeSet::new());
         for place in &config.listen {
+            if let Some(port) = fabric_port(place)? {
+                wanted.insert(port);
+                continue;
+            }
             for address in addresses(place)? {
                 let listener = TcpListener::bind(address)
                     .with_context(|| format!("cannot listen at {address}"))?;
                 listener.set_nonblocking(true)?;
+                implied.insert(listener.local_addr()?.port());
                 listeners.push((Listener::Tcp(listener), Speaks::Iscsi));
             }
         }
-        let reactors = config.reactors.unwrap_or(usize::MAX);
         let running = Running::start(&service.shared, listeners, reactors)?;
+        for port in &wanted {
+            let offered = Offered::start(&service.shared, opening, *port, reactors)?;
+            service.fabric.lock().offered.push(offered);
+        }
+        for port in implied.difference(&wanted) {
+            service.offer_when_it_can(*port, reactors)?;
+        }
         Ok((service, running))
+    }
+
+    /// Offers the targets over the fabric now, or as soon as a daemon of the node is there: those
+    /// who serve by TCP may have none.
+    fn offer_when_it_can(self: &Arc<Self>, port: u16, reactors: usize) -> anyhow::Result<()> {
+        let offer = move |own: &Self| Offered::start(&own.shared, &own.opening, port, reactors);
+        match offer(self) {
+            Ok(offered) => {
+                self.fabric.lock().offered.push(offered);
+                return Ok(());
+            }
+            Err(error) => tracing::info!("not offered over the fabric yet: {error}"),
+        }
+        let own = Arc::clone(self);
+        thread::Builder::new().name("weft-block-offer".to_owned()).spawn(move || {
+            loop {
+                let mut fabric = own.fabric.lock();
+                own.fabric_news.wait_for(&mut fabric, OFFERED_AGAIN);
+                if fabric.is_over {
+                    return;
+                }
+                drop(fabric);
+                let Ok(offered) = offer(&own) else { continue };
+                tracing::info!("offered over the fabric as {}", offered.name);
+                let mut fabric = own.fabric.lock();
+                if fabric.is_over {
+                    drop(fabric);
+                    offered.stop();
+                } else {
+                    fabric.offered.push(offered);
+                }
+                return;
+            }
+        })?;
+        Ok(())
+    }
+
+    /// The names of the services that are offered over the fabric now.
+    #[must_use]
+    pub fn offers(&self) -> Vec<String> {
+        self.fabric.lock().offered.iter().map(|offered| offered.name.clone()).collect()
+    }
+
+    /// Ends what is served over the fabric.
+    pub fn leave_fabric(&self) {
+        let offered = {
+            let mut fabric = self.fabric.lock();
+            fabric.is_over = true;
+            std::mem::take(&mut fabric.offered)
+        };
+        self.fabric_news.notify_all();
+        offered.into_iter().for_each(Offered::stop);
     }
 
     /// The socket for management.
@@ -191,7 +306,7 @@ impl Service {
         let spec: LunSpec = lun.parse()?;
         let made = self.target(target)?;
         ensure!(made.unit(spec.number).is_none(), "target {target} has a LUN {}", spec.number);
-        let (own, node) = open(&spec)?;
+        let (own, node) = self.open(&spec)?;
         let identity = Identity::new(target, spec.number);
         let (keeper, kept) = FileKeeper::open(&self.state, identity.serial())
             .with_context(|| format!("cannot keep reservations in {}", self.state.display()))?;
@@ -247,6 +362,9 @@ impl Service {
                 (Own::Memory(store), Backing::Memory { node, .. }) => {
                     Own::Memory(Arc::new(store.resized(bytes, *node)?))
                 }
+                (Own::Remote(_), _) => {
+                    bail!("LUN {number} has the size that its own server gives it")
+                }
                 _ => bail!("the store of LUN {number} is of another kind than it was"),
             };
             unit.resize(new.store());
@@ -265,10 +383,7 @@ impl Service {
             Some(UnitStatus {
                 target: target.clone(),
                 lun: *lun,
-                store: match &served.spec.backing {
-                    Backing::Memory { .. } => "mem".to_owned(),
-                    Backing::File { path, .. } => format!("file:{}", path.display()),
-                },
+                store: served.spec.backing.to_string(),
                 bytes: unit.blocks() * u64::from(BLOCK_BYTES),
                 node: self.shared.node_of(&unit),
                 read_only: unit.is_read_only(),
@@ -281,7 +396,17 @@ impl Service {
         });
         let loads = self.shared.loads().into_iter();
         let reactors = loads.map(|(node, connections)| ReactorStatus { node, connections });
-        Status { units: units.collect(), reactors: reactors.collect() }
+        let fabric = self.fabric.lock();
+        let endpoints = fabric.offered.iter().flat_map(|offered| {
+            offered.seats().into_iter().map(|seat| EndpointStatus {
+                service: offered.name.clone(),
+                address: seat.address.to_string(),
+                node: seat.node,
+                sessions: seat.sessions,
+            })
+        });
+        let endpoints = endpoints.collect();
+        Status { units: units.collect(), reactors: reactors.collect(), endpoints }
     }
 
     /// Makes all that was written outlast a failure of power.
@@ -293,24 +418,31 @@ impl Service {
         }
     }
 
+    /// The store of a unit, and the node that it is near.
+    fn open(&self, spec: &LunSpec) -> anyhow::Result<(Own, Option<u32>)> {
+        match &spec.backing {
+            Backing::Memory { bytes, node } => {
+                let store = MemoryStore::new(*bytes, *node)
+                    .with_context(|| format!("LUN {}: no memory", spec.number))?;
+                Ok((Own::Memory(Arc::new(store)), *node))
+            }
+            Backing::File { path, is_direct } => {
+                let options =
+                    FileOptions { is_direct: *is_direct, is_read_only: spec.is_read_only };
+                let store = FileStore::open(path, options)
+                    .with_context(|| format!("LUN {}: {}", spec.number, path.display()))?;
+                Ok((Own::File(Arc::new(store)), node_of_file(path)))
+            }
+            Backing::Remote(at) => {
+                let when_over = self.when_over.lock().take().unwrap_or_else(|| Box::new(|_| {}));
+                let store = RemoteStore::open(&self.opening, at, when_over)?;
+                Ok((Own::Remote(Arc::new(store)), None))
+            }
+        }
+    }
+
     fn target(&self, name: &str) -> anyhow::Result<Arc<Target>> {
         self.shared.targets.get(name).with_context(|| format!("there is no target {name}"))
-    }
-}
-
-fn open(spec: &LunSpec) -> anyhow::Result<(Own, Option<u32>)> {
-    match &spec.backing {
-        Backing::Memory { bytes, node } => {
-            let store = MemoryStore::new(*bytes, *node)
-                .with_context(|| format!("LUN {}: no memory", spec.number))?;
-            Ok((Own::Memory(Arc::new(store)), *node))
-        }
-        Backing::File { path, is_direct } => {
-            let options = FileOptions { is_direct: *is_direct, is_read_only: spec.is_read_only };
-            let store = FileStore::open(path, options)
-                .with_context(|| format!("LUN {}: {}", spec.number, path.display()))?;
-            Ok((Own::File(Arc::new(store)), node_of_file(path)))
-        }
     }
 }
 
@@ -321,69 +453,4 @@ fn node_of_file(path: &Path) -> Option<u32> {
     let device = if about.file_type().is_block_device() { about.rdev() } else { about.dev() };
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     weft_numa::node_of_device(&PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
-}
-
-/// The default place for reservations.
-fn default_state() -> PathBuf {
-    if rustix::process::geteuid().is_root() {
-        return "/var/lib/weft/block".into();
-    }
-    let home = std::env::var_os("HOME").map_or_else(|| "/tmp".into(), PathBuf::from);
-    let base = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-    base.unwrap_or_else(|| home.join(".local/state")).join("weft/block")
-}
-
-fn nbd_listeners(place: &NbdPlace) -> anyhow::Result<Vec<(Listener, bool)>> {
-    match place {
-        NbdPlace::Unix(path) => {
-            let listener = unix_listener(path)?;
-            Ok(vec![(Listener::Unix(listener), false)])
-        }
-        NbdPlace::Tcp(place) => addresses(place)?
-            .into_iter()
-            .map(|address| {
-                let listener = TcpListener::bind(address)
-                    .with_context(|| format!("cannot listen at {address}"))?;
-                listener.set_nonblocking(true)?;
-                Ok((Listener::Tcp(listener), true))
-            })
-            .collect(),
-    }
-}
-
-/// Listens at a path for the own user alone, in place of a socket that nobody serves any more.
-///
-/// # Errors
-/// Somebody listens there, or the path is something else.
-pub fn unix_listener(path: &Path) -> anyhow::Result<UnixListener> {
-    let shown = path.display();
-    if let Ok(about) = fs::symlink_metadata(path) {
-        ensure!(about.file_type().is_socket(), "{shown} is there and is no socket");
-        ensure!(UnixStream::connect(path).is_err(), "another process listens at {shown}");
-        fs::remove_file(path).with_context(|| format!("cannot remove {shown}"))?;
-    }
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-    }
-    let listener = UnixListener::bind(path).with_context(|| format!("cannot listen at {shown}"))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-fn tls_config(files: &TlsFiles) -> anyhow::Result<Arc<rustls::ServerConfig>> {
-    let shown = files.certificate.display();
-    let chain = CertificateDer::pem_file_iter(&files.certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .with_context(|| format!("{shown} has no certificates in PEM"))?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .with_context(|| format!("{} has no private key in PEM", files.key.display()))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .with_context(|| format!("{shown} and its key do not belong together"))?;
-    Ok(Arc::new(config))
 }

@@ -11,9 +11,15 @@ use weft_block::scsi::{Identity, Unit, UnitOptions};
 use weft_block::store::{Store, StoreError};
 use weft_block_server::configuration::{Config, TargetConfig};
 use weft_block_server::initiator::Initiator;
+use weft_block_server::remote::{RemoteLun, RemoteStore};
 use weft_block_server::service::Service;
 use weft_block_server::{Listener, MemoryStore, Running, Shared, Speaks};
+use weft_broker::Limits;
+use weft_fabric::NodeId;
 use weft_numa::Topology;
+use weft_open::Opening;
+use weft_options::Options;
+use weft_transport_shm::local_broker;
 
 const IQN: &str = "iqn.2026-11.example:units";
 const READ_1: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
@@ -48,6 +54,12 @@ impl Store for Stuck {
     fn zero(&self, _: u64, _: u64, _: bool) -> Result<(), StoreError> {
         self.fails.map_or(Ok(()), Err)
     }
+}
+
+/// Endpoints at a broker of this process.
+fn opening() -> Opening {
+    let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
+    Opening::with("a test", &Options::default()).by(broker)
 }
 
 fn served(stores: Vec<Arc<dyn Store>>) -> (SocketAddr, Running) {
@@ -139,7 +151,10 @@ fn reservations_outlast_a_restart_and_are_preempted_by_another_initiator() {
         }],
         ..Config::default()
     };
-    let start = || Service::start(&config, directory.path().join("control")).expect("it starts");
+    let start = || {
+        Service::start(&config, directory.path().join("control"), &opening(), None)
+            .expect("it starts")
+    };
     let reserve = |session: &mut Initiator, action: u8, own: u64, other: u64| {
         let mut data = [own.to_be_bytes(), other.to_be_bytes()].concat();
         data.extend([0, 0, 0, 0, 1, 0, 0, 0]);
@@ -164,4 +179,93 @@ fn reservations_outlast_a_restart_and_are_preempted_by_another_initiator() {
     drop((one, two));
     running.stop();
     drop(service);
+}
+
+/// A server of one LUN in memory and one in a file, over the fabric.
+fn over_the_fabric(opening: &Opening, directory: &std::path::Path) -> (Arc<Service>, Running) {
+    let file = directory.join("disk");
+    std::fs::File::create(&file).and_then(|file| file.set_len(2 << 20)).expect("fresh");
+    let target = TargetConfig {
+        name: IQN.to_owned(),
+        luns: vec!["0=mem:4M".to_owned(), format!("1=file:{}", file.display())],
+        ..TargetConfig::default()
+    };
+    let config = Config {
+        listen: vec!["weft:3260".to_owned()],
+        state: Some(directory.join("state")),
+        targets: vec![target],
+        ..Config::default()
+    };
+    Service::start(&config, directory.join("control"), opening, None).expect("it starts")
+}
+
+fn lun(number: u64) -> RemoteLun {
+    format!("weft://localhost/{IQN}/{number}").parse().expect("a place")
+}
+
+#[test]
+fn a_lun_over_the_fabric_is_a_store_as_any_other() {
+    let (opening, directory) = (opening(), tempfile::tempdir().expect("a directory"));
+    let (service, running) = over_the_fabric(&opening, directory.path());
+    for number in [0, 1] {
+        let store = RemoteStore::open(&opening, &lun(number), Box::new(|_| {})).expect("a LUN");
+        assert_eq!(
+            (store.bytes(), store.is_read_only()),
+            ([4 << 20, 2 << 20][number as usize], false)
+        );
+        let bytes: Vec<u8> = (0..=250).cycle().take(1_500_160).collect();
+        store.write(512, &bytes).expect("room");
+        let mut seen = vec![0; bytes.len()];
+        store.read(512, &mut seen).expect("written");
+        assert!(seen == bytes, "LUN {number}");
+        store.flush().expect("a store");
+        store.zero(1 << 20, 64 << 10, true).expect("a store");
+        store.read(1 << 20, &mut seen[..64 << 10]).expect("written");
+        assert!(seen[..64 << 10].iter().all(|byte| *byte == 0));
+        // Also as the first command of a session whose data are put.
+        let other = RemoteStore::open(&opening, &lun(number), Box::new(|_| {})).expect("a LUN");
+        let extents = other.extents(0, store.bytes(), 3).expect("a store");
+        assert_eq!(extents.iter().map(|it| it.is_hole).collect::<Vec<_>>(), [false, true, false]);
+        // Several at a time, each in its own part.
+        std::thread::scope(|scope| {
+            for part in 0..4_u8 {
+                let store = &store;
+                scope.spawn(move || {
+                    let at = u64::from(part) * (256 << 10);
+                    let mut seen = vec![0; 4096];
+                    for number in 0..50 {
+                        store.write(at + number * 4096, &[part; 4096]).expect("room");
+                        store.read(at + number * 4096, &mut seen).expect("written");
+                        assert_eq!(seen, [part; 4096]);
+                    }
+                });
+            }
+        });
+    }
+    assert_eq!(service.status().units[0].writes.errors, 0);
+    let begun = Instant::now();
+    while service.status().units.iter().any(|unit| unit.sessions > 0) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "sessions end with their stores");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    service.leave_fabric();
+    running.stop();
+}
+
+#[test]
+fn a_lun_whose_server_goes_is_offline_at_once_and_for_good() {
+    let (opening, directory) = (opening(), tempfile::tempdir().expect("a directory"));
+    let (service, running) = over_the_fabric(&opening, directory.path());
+    let missing = RemoteStore::open(&opening, &lun(7), Box::new(|_| {})).expect_err("no LUN 7");
+    assert!(format!("{missing:#}").contains("no such LUN"), "{missing:#}");
+    let (tell, told) = std::sync::mpsc::channel();
+    let when_over = Box::new(move |why: &str| tell.send(why.to_owned()).expect("the test waits"));
+    let store = RemoteStore::open(&opening, &lun(0), when_over).expect("a LUN");
+    store.write(0, &[1; 4096]).expect("room");
+    service.leave_fabric();
+    let why = told.recv_timeout(Duration::from_secs(20)).expect("it is told");
+    assert!(why.contains("ended"), "{why}");
+    assert_eq!(store.read(0, &mut [0; 4096]), Err(StoreError::Offline));
+    assert_eq!(store.flush(), Err(StoreError::Offline));
+    running.stop();
 }

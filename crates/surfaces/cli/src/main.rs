@@ -81,7 +81,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Down(arguments) => daemon::down(arguments, &configuration()?),
         Command::Status(arguments) => status::status(arguments, &configuration()?),
         Command::Fabric(command) => fabric::fabric(command, configuration),
-        Command::Block(command) => block::block(command),
+        Command::Block(command) => block::block(command, configuration),
         Command::Lab(command) => lab::lab(command, &configuration()?),
         Command::Info(arguments) => information::show(arguments, &configuration()?),
         Command::Measure(command) => measure::measure(command, configuration),

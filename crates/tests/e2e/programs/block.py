@@ -1,9 +1,11 @@
 """Block storage as its users see it: block.py WEFT CASE [COUNT] runs a case from outside."""
 
+import errno
 import json
 import os
 import random
 import re
+import resource
 import signal
 import socket
 import struct
@@ -25,8 +27,9 @@ KNOWN = {"ALL.GetLBAStatus.UnmapSingle", "ALL.Sanitize.Reset"}
 class Server:
     """A server of a temporary directory, which ends with the `with` block."""
 
-    def __init__(self, directory, *words, target=IQN):
+    def __init__(self, directory, *words, target=IQN, before=None):
         self.directory = directory
+        self.before = before
         self.port = free_port()
         self.control = os.path.join(directory, "control.sock")
         self.words = ["--listen", f"127.0.0.1:{self.port}", "--target", target, *words]
@@ -34,7 +37,8 @@ class Server:
     def __enter__(self):
         command = [WEFT, "block", "serve", *self.words, "--control", self.control]
         command += ["--state", os.path.join(self.directory, "state")]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+                                        preexec_fn=self.before)
         line = self.process.stdout.readline()
         assert line.startswith("serving at"), f"{command}: {line!r}"
         return self
@@ -69,10 +73,10 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def run(*command, check=True, limit=60, data=None):
+def run(*command, check=True, limit=60, **how):
     """Runs a program; returns what it printed."""
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=limit, input=data,
-                           check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False,
+                           **how)
     printed = ended.stdout + ended.stderr
     assert ended.returncode == 0 or not check, f"{command}: {ended.returncode} {printed}"
     return printed
@@ -170,8 +174,8 @@ def suite(part, parts):
     return passed
 
 
-def suite_first_third():
-    suite(0, 3)
+def suite_first_sixth():
+    suite(0, 6)
 
 
 def suite_whole():
@@ -228,7 +232,8 @@ def nbd_tools():
                 assert [extent["type"] for extent in holes][-1] == 3, holes
             url = f"nbd+unix:///?socket={path}"
             run("fio", "--name=x", "--ioengine=nbd", f"--uri={url}", "--rw=randwrite", "--bs=4k",
-                "--size=16M", "--iodepth=32", "--verify=crc32c", "--randseed=7")
+                "--size=16M", "--iodepth=32", "--verify=crc32c", "--randseed=7",
+                "--verify_state_save=0", cwd=directory)
             assert server.stat()["writes"]["errors"] == 0
 
 
@@ -303,6 +308,27 @@ def management():
                "0=mem:1M"]
         refused = run(*far, check=False)
         assert "--insecure" in refused, refused
+
+
+def full():
+    """A file that cannot grow says so to those who write to it, and nothing else is disturbed."""
+    def before():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    with tempfile.TemporaryDirectory() as directory:
+        nbd = os.path.join(directory, "nbd.sock")
+        words = ["--lun", f"0=file:{image(directory)}", "--lun", "1=mem:512K",
+                 "--nbd", f"unix:{nbd}"]
+        with Server(directory, *words, before=before) as server:
+            client = Nbd(nbd)
+            assert client.write(0, b"x" * 4096) == 0
+            assert client.write(2 << 20, b"x" * 4096) == errno.ENOSPC
+            printed = run("qemu-io", "-f", "raw", "-c", "write 4M 4k", server.url(), check=False)
+            assert "No space left" in printed, printed
+            run("qemu-io", "-f", "raw", "-c", "write -P 4 0 64k", "-c", "read -P 4 0 64k",
+                server.url(1))
+            assert client.read(0, 4096) == b"x" * 4096
 
 
 def configured():
@@ -437,8 +463,8 @@ def tls():
 
 
 CASES = {case.__name__: case for case in (
-    suite_first_third, suite_whole, qemu, nbd_tools, eight_sessions, chap, management, configured,
-    sudden_deaths, strangers, tls)}
+    suite_first_sixth, suite_whole, qemu, nbd_tools, eight_sessions, chap, management, full,
+    configured, sudden_deaths, strangers, tls)}
 
 if __name__ == "__main__":
     CASES[sys.argv[2]](*map(int, sys.argv[3:]))

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use weft_fabric::{Access, Endpoint, LocalRange, Peer, Region, ServiceName};
+use weft_fabric::{
+    Access, Endpoint, EndpointAddress, LocalRange, NodeId, Peer, Region, ServiceName, Vpid,
+};
 use weft_session::{
     BlockError, BlockId, End, Event, PoolId, RequestError, SessionError, SessionId, Sessions,
     bytes_of,
 };
 
-use super::{BLOCK_BYTES, BLOCKS, PROTOCOL, Request, VERSIONS};
+use super::{BLOCK_BYTES, BLOCKS, MOVED, PROTOCOL, Request, VERSIONS};
 use crate::iscsi::initiator::text;
 use crate::scsi::Port;
 
@@ -52,6 +54,18 @@ pub struct Initiator<E: Endpoint> {
     open: HashMap<u32, Open>,
     tag: u32,
     end: Option<End>,
+    hello: Vec<u8>,
+}
+
+/// The options of a hello: keys as a login has them.
+fn hello((target, lun): (&str, u64), port: &Port) -> Vec<u8> {
+    let isid = port.isid.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut options = Vec::new();
+    text(&mut options, "InitiatorName", &port.name);
+    text(&mut options, "ISID", &isid);
+    text(&mut options, "TargetName", target);
+    text(&mut options, "LUN", &lun.to_string());
+    options
 }
 
 impl<E: Endpoint> std::fmt::Debug for Initiator<E> {
@@ -65,7 +79,8 @@ impl<E: Endpoint> Initiator<E> {
     pub const REGION_BYTES: u64 = BLOCKS as u64 * BLOCK_BYTES as u64;
 
     /// Asks a target's endpoint for a session with a unit. It is open when
-    /// [`Initiator::is_open`] says so.
+    /// [`Initiator::is_open`] says so. If the endpoint names another one, [`Initiator::ask_again`]
+    /// asks that.
     ///
     /// # Errors
     /// [`SessionError`].
@@ -75,23 +90,43 @@ impl<E: Endpoint> Initiator<E> {
     pub fn connect(
         mut sessions: Sessions<E>,
         peer: Peer,
-        (target, lun): (&str, u64),
+        unit: (&str, u64),
         port: &Port,
         (reads, writes): (E::Region, E::Region),
         now: Duration,
     ) -> Result<Self, SessionError> {
         assert!(reads.length() >= Self::REGION_BYTES, "a region has room for all blocks");
         assert!(writes.length() >= Self::REGION_BYTES, "a region has room for all blocks");
-        let isid = port.isid.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let mut options = Vec::new();
-        text(&mut options, "InitiatorName", &port.name);
-        text(&mut options, "ISID", &isid);
-        text(&mut options, "TargetName", target);
-        text(&mut options, "LUN", &lun.to_string());
+        let hello = hello(unit, port);
         let protocol = ServiceName::new(PROTOCOL).expect("a short name");
-        let session = sessions.open(peer, protocol, &VERSIONS, &options, now)?;
+        let session = sessions.open(peer, protocol, &VERSIONS, &hello, now)?;
         let (pool, open, tag, end) = (None, HashMap::new(), 0, None);
-        Ok(Self { sessions, session, reads, writes, pool, open, tag, end })
+        Ok(Self { sessions, session, reads, writes, pool, open, tag, end, hello })
+    }
+
+    /// The endpoint that serves the unit, when the one that was asked has named it.
+    #[must_use]
+    pub fn moved_to(&self) -> Option<EndpointAddress> {
+        match &self.end {
+            Some(End::Refused { code, text }) if *code == u32::from(MOVED) => {
+                let (node, vpid) = text.split_once(':')?;
+                Some(EndpointAddress::new(NodeId(node.parse().ok()?), Vpid(vpid.parse().ok()?)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Asks the endpoint that [`Initiator::moved_to`] told, which serves the unit itself.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub fn ask_again(&mut self, peer: Peer, now: Duration) -> Result<(), SessionError> {
+        let mut hello = self.hello.clone();
+        text(&mut hello, "Placed", "Yes");
+        let protocol = ServiceName::new(PROTOCOL).expect("a short name");
+        self.session = self.sessions.open(peer, protocol, &VERSIONS, &hello, now)?;
+        self.end = None;
+        Ok(())
     }
 
     /// The sessions, for waiting on their endpoint.
@@ -117,6 +152,7 @@ impl<E: Endpoint> Initiator<E> {
     }
 
     /// Sends a command with its data, or one that takes at most `data_in` bytes. Returns its tag.
+    /// It ends with [`RequestError::Late`] at `until`, though the target may still work on it.
     ///
     /// # Errors
     /// [`RequestError::WouldBlock`] until a command has ended; others when the session has.
@@ -128,6 +164,7 @@ impl<E: Endpoint> Initiator<E> {
         command: &[u8; 16],
         data: &[u8],
         data_in: u32,
+        until: Option<Duration>,
     ) -> Result<u32, RequestError> {
         assert!(data.len() <= BLOCK_BYTES as usize, "data fit into a block");
         assert!(data_in <= BLOCK_BYTES, "data fit into a block");
@@ -136,7 +173,7 @@ impl<E: Endpoint> Initiator<E> {
         let length = u32::try_from(data.len()).expect("it fits a block");
         let block = if data.is_empty() { None } else { Some(self.fill(pool, data)?) };
         let request = Request { tag, data_out: length, data_in, command: *command };
-        let asked = self.sessions.request(self.session, &request.encode(), &[], None);
+        let asked = self.sessions.request(self.session, &request.encode(), &[], until);
         let number = match (asked, block) {
             (Ok(number), _) => number,
             (Err(error), Some(block)) => {

@@ -12,17 +12,24 @@
 //! | 3 | answer: status, sense | the target gets the block, runs the command, gives it back |
 //! | 4 | | answer: status, sense |
 //!
+//! The data of a plain read or write of a store in memory move between the block and that memory
+//! and nowhere else. Those of others go through a stage of the target.
+//!
+//! An endpoint that is not the one for the unit refuses a hello and names it: sessions are at the
+//! endpoint of a thread near the unit's memory.
+//!
 //! A pool of blocks for each direction is lent when the session opens and never again. Short data
 //! of commands that are answered from the state of a unit ride with the answer.
 
 mod initiator;
+mod moves;
 mod target;
 
 #[cfg(test)]
 mod tests;
 
 pub use initiator::{Answered, Done, Initiator};
-pub use target::{Event, Target, Ticket};
+pub use target::{Event, Surroundings, Target, Ticket};
 
 /// The name of the protocol.
 pub const PROTOCOL: &str = "block";
@@ -32,6 +39,8 @@ pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=1;
 pub const BLOCK_BYTES: u32 = 256 << 10;
 /// Blocks of a pool: commands of one direction with data on their way.
 pub const BLOCKS: u32 = 32;
+/// The code of a refusal whose text is the address of the endpoint to ask.
+const MOVED: u16 = 5;
 /// Bytes of the head of a request: tag, bytes of data to the target, and from it, and the command.
 const REQUEST_BYTES: usize = 4 + 4 + 4 + 16;
 

@@ -5,26 +5,37 @@
 //! mistake of it is answered by CHECK CONDITION, or ends its session.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use weft_fabric::{Access, Endpoint, LocalRange, Region, ServiceName, Source};
-use weft_session::{BlockError, BlockId, Event as SessionEvent, PoolId, SessionId, Sessions};
+use weft_fabric::{
+    Access, Completion, Endpoint, EndpointAddress, Event as FabricEvent, Region, ServiceName,
+};
+use weft_session::{BlockId, Event as SessionEvent, PoolId, SessionId, Sessions};
 
-use super::{BLOCK_BYTES, BLOCKS, PROTOCOL, Request, VERSIONS};
+use super::moves::{Moving, Waiting};
+use super::{BLOCK_BYTES, BLOCKS, MOVED, PROTOCOL, Request, VERSIONS};
 use crate::iscsi::initiator::keys;
 use crate::iscsi::{Target as Named, Targets};
 use crate::scsi::{Begun, Job, Link, Outcome, Port, Reply, Sense, Status, Unit};
+use crate::store::Store;
 
-/// Events that are taken in one poll.
+/// Events that are taken in one round of a poll.
 const EVENTS_MAX: usize = 64;
+/// Rounds of a poll at most.
+const ROUNDS_MAX: usize = 4;
 /// Blocks that data are got into, for all sessions.
 const STAGES: usize = 64;
+/// Moves that do not end within this end their session: their peer stands still, and others may
+/// wait for the memory.
+const MOVES_WITHIN: Duration = Duration::from_secs(10);
 
 const NO_TARGET: u16 = 1;
 const MALFORMED: u16 = 2;
 const ASKS_FOR_SECRET: u16 = 3;
 const NO_ROOM: u16 = 4;
+const GONE: u16 = 6;
+const STANDS_STILL: u16 = 7;
 
 /// A command whose job runs outside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,31 +70,39 @@ pub enum Event {
     },
 }
 
+/// The knowledge of a driver that a target needs.
+pub trait Surroundings<E: Endpoint> {
+    /// The endpoint that sessions with this unit are served by, if it is another one.
+    fn elsewhere(&mut self, unit: &Unit) -> Option<EndpointAddress>;
+
+    /// The memory of a store as a region of the endpoint, if it is one.
+    fn region(&mut self, endpoint: &mut E, store: &Arc<dyn Store>) -> Option<E::Region>;
+
+    /// The time, for latencies.
+    fn now(&self) -> Duration;
+}
+
 /// A session with its unit.
-struct Served {
-    target: Arc<Named>,
-    unit: Arc<Unit>,
+pub(super) struct Served<E: Endpoint> {
+    pub target: Arc<Named>,
+    number: u64,
+    pub unit: Arc<Unit>,
     link: Arc<Link>,
     /// The pool that data are put into.
-    reads: Option<PoolId>,
+    pub reads: Option<PoolId>,
     /// Blocks with data, by the tag of their command.
-    passed: HashMap<u32, BlockId>,
-    /// Commands whose data are being got, by their block.
-    getting: HashMap<BlockId, (u32, Request, Job, usize)>,
-    /// Commands whose data are being put, by their block.
-    putting: HashMap<BlockId, u32>,
+    pub passed: HashMap<u32, BlockId>,
+    /// Data on their way, by their block.
+    pub moving: HashMap<BlockId, Moving>,
     /// Commands that were answered before their block came.
     refused: HashSet<u32>,
     /// Commands that wait for a block or for room, in order.
-    waiting: VecDeque<Waiting>,
+    pub waiting: VecDeque<Waiting>,
+    /// The memory of the unit's store as a region, and the store.
+    pub region: Option<(Weak<dyn Store>, E::Region)>,
 }
 
-enum Waiting {
-    Get { number: u32, request: Request, job: Job },
-    Put { number: u32, tag: u32, data: Vec<u8> },
-}
-
-impl Drop for Served {
+impl<E: Endpoint> Drop for Served<E> {
     fn drop(&mut self) {
         self.unit.abort_tasks(&self.link);
         self.unit.detach(&self.link);
@@ -91,16 +110,23 @@ impl Drop for Served {
 }
 
 /// The target's side of all sessions of one endpoint. The module lists its invariants.
-pub struct Target<E: Endpoint> {
-    sessions: Sessions<E>,
+pub struct Target<E: Endpoint, S> {
+    pub(super) sessions: Sessions<E>,
     targets: Arc<Targets>,
-    served: HashMap<SessionId, Served>,
-    stage: E::Region,
-    free_stages: Vec<usize>,
+    pub(super) surroundings: S,
+    pub(super) served: HashMap<SessionId, Served<E>>,
+    pub(super) stage: E::Region,
+    pub(super) free_stages: Vec<usize>,
     events: VecDeque<Event>,
+    /// Gets of sessions that have ended, which may still write: until a fence is over.
+    pub(super) leaving: HashMap<u64, Vec<Moving>>,
+    pub(super) fences: u64,
+    /// Moves that hold the gate of a unit.
+    pub(super) direct: usize,
+    looked: Duration,
 }
 
-impl<E: Endpoint> std::fmt::Debug for Target<E> {
+impl<E: Endpoint, S> std::fmt::Debug for Target<E, S> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "Target({} sessions)", self.served.len())
     }
@@ -115,21 +141,37 @@ enum Came {
     Moved { session: SessionId, block: BlockId, is_good: bool },
     Room { session: SessionId },
     Ended { session: SessionId },
+    Fenced { context: u64 },
 }
 
-impl<E: Endpoint> Target<E> {
+impl<E: Endpoint, S: Surroundings<E>> Target<E, S> {
     /// Serves targets over the sessions of an endpoint. `stage` is a region of its own.
     ///
     /// # Panics
     /// When the region is shorter than [`Target::stage_bytes`].
     #[must_use]
-    pub fn new(mut sessions: Sessions<E>, targets: Arc<Targets>, stage: E::Region) -> Self {
+    pub fn new(
+        mut sessions: Sessions<E>,
+        targets: Arc<Targets>,
+        stage: E::Region,
+        surroundings: S,
+    ) -> Self {
         assert!(stage.length() >= Self::stage_bytes(), "the region has room for all stages");
         let protocol = ServiceName::new(PROTOCOL).expect("a short name");
         sessions.serve(protocol, &VERSIONS);
-        let free_stages = (0..STAGES).collect();
-        let (served, events) = (HashMap::new(), VecDeque::new());
-        Self { sessions, targets, served, stage, free_stages, events }
+        Self {
+            sessions,
+            targets,
+            surroundings,
+            served: HashMap::new(),
+            stage,
+            free_stages: (0..STAGES).collect(),
+            events: VecDeque::new(),
+            leaving: HashMap::new(),
+            fences: 0,
+            direct: 0,
+            looked: Duration::ZERO,
+        }
     }
 
     /// Bytes of the region that data are got into.
@@ -143,12 +185,49 @@ impl<E: Endpoint> Target<E> {
         &mut self.sessions
     }
 
+    /// Initiators that have a session.
+    #[must_use]
+    pub fn load(&self) -> usize {
+        self.served.len()
+    }
+
+    /// Whether bytes are on their way to or from the memory of a unit. A job that runs on this
+    /// thread meanwhile could wait for their end, which this thread has to see.
+    #[must_use]
+    pub const fn is_moving_in_place(&self) -> bool {
+        self.direct > 0
+    }
+
     /// Takes what came, and answers what can be answered.
     pub fn poll(&mut self, now: Duration) {
-        let mut all = Vec::new();
-        self.sessions.poll(now, EVENTS_MAX, |event| all.extend(came(event)));
-        for came in all {
-            self.take(came);
+        // Moves that were done at once are told by the next round.
+        for _ in 0..ROUNDS_MAX {
+            let mut all = Vec::new();
+            self.sessions.poll(now, EVENTS_MAX, |event| all.extend(came(event)));
+            if all.is_empty() {
+                break;
+            }
+            for came in all {
+                self.take(came);
+            }
+        }
+        if now.saturating_sub(self.looked) >= MOVES_WITHIN / 10 {
+            self.looked = now;
+            self.end_those_that_stand_still(now);
+        }
+    }
+
+    fn end_those_that_stand_still(&mut self, now: Duration) {
+        let is_late = |moving: &Moving| now.saturating_sub(moving.began) > MOVES_WITHIN;
+        let served = self.served.iter();
+        let late: Vec<SessionId> = served
+            .filter(|(_, served)| served.moving.values().any(is_late))
+            .map(|(session, _)| *session)
+            .collect();
+        for session in late {
+            self.sessions.end(session, STANDS_STILL, "its memory is not reached");
+            // So that what is on its way ends.
+            let _ = self.sessions.endpoint().disconnect(session.peer());
         }
     }
 
@@ -184,7 +263,7 @@ impl<E: Endpoint> Target<E> {
             Came::Hello { session, version, options } => {
                 if let Err((code, text)) = self.admit(session, version, &options) {
                     // It ends, whatever becomes of the refusal.
-                    let _ = self.sessions.refuse(session, code, text);
+                    let _ = self.sessions.refuse(session, code, &text);
                 }
             }
             Came::Pool { session, pool, is_for_reads } => {
@@ -199,10 +278,12 @@ impl<E: Endpoint> Target<E> {
             Came::Moved { session, block, is_good } => self.moved(session, block, is_good),
             Came::Room { session } => self.proceed(session),
             Came::Ended { session } => {
-                if let Some(served) = self.served.remove(&session) {
-                    self.free_stages.extend(served.getting.values().map(|getting| getting.3));
+                if let Some(mut served) = self.served.remove(&session) {
+                    let moving = std::mem::take(&mut served.moving).into_values().collect();
+                    self.abandon(session.peer(), moving);
                 }
             }
+            Came::Fenced { context } => self.fenced(context),
         }
     }
 
@@ -212,36 +293,50 @@ impl<E: Endpoint> Target<E> {
         session: SessionId,
         version: u16,
         options: &[u8],
-    ) -> Result<(), (u16, &'static str)> {
-        let keys = keys(options).ok_or((MALFORMED, "the hello is malformed"))?;
+    ) -> Result<(), (u16, String)> {
+        let refused = |code, text: &str| (code, text.to_owned());
+        let keys = keys(options).ok_or_else(|| refused(MALFORMED, "the hello is malformed"))?;
         let value =
             |name: &str| keys.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
-        let missing = (MALFORMED, "the hello lacks a name or a number");
-        let name = value("InitiatorName").filter(|name| name.len() <= 223).ok_or(missing)?;
-        let target = value("TargetName").ok_or(missing)?;
-        let number: u64 = value("LUN").and_then(|text| text.parse().ok()).ok_or(missing)?;
+        let missing = || refused(MALFORMED, "the hello lacks a name or a number");
+        let name = value("InitiatorName").filter(|name| name.len() <= 223).ok_or_else(missing)?;
+        let target = value("TargetName").ok_or_else(missing)?;
+        let number: u64 = value("LUN").and_then(|text| text.parse().ok()).ok_or_else(missing)?;
         let isid = value("ISID").and_then(|text| u64::from_str_radix(text, 16).ok());
-        let [_, _, isid @ ..] = isid.ok_or(missing)?.to_be_bytes();
-        let target = self.targets.get(target).ok_or((NO_TARGET, "there is no such target"))?;
+        let [_, _, isid @ ..] = isid.ok_or_else(missing)?.to_be_bytes();
+        let target = self
+            .targets
+            .get(target)
+            .ok_or_else(|| refused(NO_TARGET, "there is no such target"))?;
         if !target.credentials().is_empty() {
-            return Err((ASKS_FOR_SECRET, "the target asks for a secret: use iSCSI"));
+            return Err(refused(ASKS_FOR_SECRET, "the target asks for a secret: use iSCSI"));
         }
-        let unit = target.unit(number).ok_or((NO_TARGET, "the target has no such LUN"))?;
+        let unit =
+            target.unit(number).ok_or_else(|| refused(NO_TARGET, "the target has no such LUN"))?;
+        if value("Placed").is_none()
+            && let Some(address) = self.surroundings.elsewhere(&unit)
+        {
+            return Err((MOVED, address.to_string()));
+        }
         let port = Port { name: name.to_owned(), isid };
-        let link = unit.attach(&port).ok_or((NO_ROOM, "the LUN has too many sessions"))?;
+        let link =
+            unit.attach(&port).ok_or_else(|| refused(NO_ROOM, "the LUN has too many sessions"))?;
         let served = Served {
             target,
+            number,
             unit,
             link,
             reads: None,
             passed: HashMap::new(),
-            getting: HashMap::new(),
-            putting: HashMap::new(),
+            moving: HashMap::new(),
             refused: HashSet::new(),
             waiting: VecDeque::new(),
+            region: None,
         };
         self.served.insert(session, served);
-        self.sessions.accept(session, version, b"").map_err(|_| (NO_ROOM, "it came too late"))
+        self.sessions
+            .accept(session, version, b"")
+            .map_err(|_| refused(NO_ROOM, "it came too late"))
     }
 
     fn passed(&mut self, session: SessionId, block: BlockId, head: &[u8]) {
@@ -260,6 +355,10 @@ impl<E: Endpoint> Target<E> {
 
     fn request(&mut self, session: SessionId, number: u32, head: &[u8]) {
         let Some(served) = self.served.get_mut(&session) else { return };
+        let is_there = served.target.unit(served.number);
+        if !is_there.is_some_and(|unit| Arc::ptr_eq(&unit, &served.unit)) {
+            return self.sessions.end(session, GONE, "the LUN was removed");
+        }
         let Some(request) = Request::parse(head) else {
             return self.answer(session, number, Sense::INVALID_COMMAND.into(), &[]);
         };
@@ -277,134 +376,30 @@ impl<E: Endpoint> Target<E> {
                     self.refuse_block(session, &request);
                     return self.answer(session, number, Sense::INVALID_COMMAND.into(), &[]);
                 }
-                if request.data_out == 0 {
-                    return self.run(session, number, request.tag, job, Vec::new());
-                }
-                served.waiting.push_back(Waiting::Get { number, request, job });
+                let waiting = match request.data_out {
+                    0 if job.data_in() > 0 && job.may_be_direct() => {
+                        Waiting::Read { number, tag: request.tag, job }
+                    }
+                    0 => return self.run(session, number, request.tag, job, Vec::new()),
+                    _ => Waiting::Get { number, request, job },
+                };
+                served.waiting.push_back(waiting);
                 self.proceed(session);
             }
         }
     }
 
-    fn run(&mut self, session: SessionId, number: u32, tag: u32, job: Job, data: Vec<u8>) {
-        let Some(served) = self.served.get(&session) else { return };
-        let (ticket, target) = (Ticket { session, number, tag }, Arc::clone(&served.target));
-        self.events.push_back(Event::Run { ticket, job, data, into: Vec::new(), target });
-    }
-
-    /// Goes on with commands that wait for a block, a stage or room, in order.
-    fn proceed(&mut self, session: SessionId) {
-        loop {
-            let Some(served) = self.served.get_mut(&session) else { return };
-            let Some(first) = served.waiting.pop_front() else { return };
-            let again = match first {
-                Waiting::Get { number, request, job } => self.get(session, number, request, job),
-                Waiting::Put { number, tag, data } => self.put(session, number, tag, data),
-            };
-            if let Some(again) = again {
-                if let Some(served) = self.served.get_mut(&session) {
-                    served.waiting.push_front(again);
-                }
-                return;
-            }
-        }
-    }
-
-    /// Gets the data of a write. Returns it when it has to wait.
-    fn get(
+    pub(super) fn run(
         &mut self,
         session: SessionId,
         number: u32,
-        request: Request,
+        tag: u32,
         job: Job,
-    ) -> Option<Waiting> {
-        let served = self.served.get_mut(&session)?;
-        let Some(block) = served.passed.get(&request.tag).copied() else {
-            // It is behind the request.
-            return Some(Waiting::Get { number, request, job });
-        };
-        let Some(stage) = self.free_stages.pop() else {
-            return Some(Waiting::Get { number, request, job });
-        };
-        let at = stage as u64 * u64::from(BLOCK_BYTES);
-        let into = LocalRange::new(&self.stage, at, request.data_out.into());
-        // The end of the get may be told at once.
-        served.passed.remove(&request.tag);
-        served.getting.insert(block, (number, request, job, stage));
-        match self.sessions.get(session, block, 0, into) {
-            Ok(()) => None,
-            Err(error) => {
-                let served = self.served.get_mut(&session)?;
-                let (number, request, job, stage) = served.getting.remove(&block)?;
-                served.passed.insert(request.tag, block);
-                self.free_stages.push(stage);
-                if is_full(&error) {
-                    return Some(Waiting::Get { number, request, job });
-                }
-                self.give_back(session, request.tag);
-                self.answer(session, number, Sense::TOO_LITTLE_DATA.into(), &[]);
-                None
-            }
-        }
-    }
-
-    /// Puts the data of a read. Returns it when it has to wait.
-    fn put(&mut self, session: SessionId, number: u32, tag: u32, data: Vec<u8>) -> Option<Waiting> {
-        let served = self.served.get_mut(&session)?;
-        let Some(pool) = served.reads else {
-            // The initiator lent nothing.
-            self.answer(session, number, Sense::TOO_LITTLE_DATA.into(), &[]);
-            return None;
-        };
-        let Ok(Some(block)) = self.sessions.take(session, pool) else {
-            return Some(Waiting::Put { number, tag, data });
-        };
-        served.putting.insert(block, number);
-        match self.sessions.put(session, block, Source::Bytes(&data), &tag.to_le_bytes()) {
-            Ok(()) => None,
-            Err(error) => {
-                self.served.get_mut(&session)?.putting.remove(&block);
-                let _ = self.sessions.free(session, block);
-                if is_full(&error) {
-                    return Some(Waiting::Put { number, tag, data });
-                }
-                self.answer(session, number, Sense::TOO_LITTLE_DATA.into(), &[]);
-                None
-            }
-        }
-    }
-
-    fn moved(&mut self, session: SessionId, block: BlockId, is_good: bool) {
-        let Some(served) = self.served.get_mut(&session) else { return };
-        if let Some(number) = served.putting.remove(&block) {
-            let status = if is_good { Status::Good } else { Status::Check(Sense::TOO_LITTLE_DATA) };
-            return self.answer(session, number, status, &[]);
-        }
-        let Some((number, request, job, stage)) = served.getting.remove(&block) else { return };
-        let mut data = vec![0; request.data_out as usize];
-        let at = stage as u64 * u64::from(BLOCK_BYTES);
-        let is_read = self.stage.read(at, &mut data).is_ok();
-        self.free_stages.push(stage);
-        let _ = self.sessions.free(session, block);
-        if is_good && is_read {
-            self.run(session, number, request.tag, job, data);
-        } else {
-            self.answer(session, number, Sense::TOO_LITTLE_DATA.into(), &[]);
-        }
-        self.serve_others();
-    }
-
-    /// A stage came free: whoever waits for one goes on.
-    fn serve_others(&mut self) {
-        let waiting: Vec<SessionId> = self
-            .served
-            .iter()
-            .filter(|(_, served)| matches!(served.waiting.front(), Some(Waiting::Get { .. })))
-            .map(|(session, _)| *session)
-            .collect();
-        for session in waiting {
-            self.proceed(session);
-        }
+        data: Vec<u8>,
+    ) {
+        let Some(served) = self.served.get(&session) else { return };
+        let (ticket, target) = (Ticket { session, number, tag }, Arc::clone(&served.target));
+        self.events.push_back(Event::Run { ticket, job, data, into: Vec::new(), target });
     }
 
     /// The block of a command that is answered without its data goes back, now or when it comes.
@@ -423,14 +418,14 @@ impl<E: Endpoint> Target<E> {
     }
 
     /// Gives back the block of a command that does not need its data.
-    fn give_back(&mut self, session: SessionId, tag: u32) {
+    pub(super) fn give_back(&mut self, session: SessionId, tag: u32) {
         let block = self.served.get_mut(&session).and_then(|served| served.passed.remove(&tag));
         if let Some(block) = block {
             let _ = self.sessions.free(session, block);
         }
     }
 
-    fn answer(&mut self, session: SessionId, number: u32, status: Status, data: &[u8]) {
+    pub(super) fn answer(&mut self, session: SessionId, number: u32, status: Status, data: &[u8]) {
         let sense = match (status, self.served.get(&session)) {
             (Status::Check(sense), Some(served)) => served.unit.encode(&sense),
             _ => Vec::new(),
@@ -447,10 +442,6 @@ impl<E: Endpoint> Target<E> {
     }
 }
 
-fn is_full(error: &BlockError) -> bool {
-    matches!(error, BlockError::Operation(weft_fabric::OperationError::WouldBlock))
-}
-
 fn came<R: Region>(event: SessionEvent<'_, R>) -> Option<Came> {
     Some(match event {
         SessionEvent::Hello { session, version, options, .. } => {
@@ -460,7 +451,9 @@ fn came<R: Region>(event: SessionEvent<'_, R>) -> Option<Came> {
             Came::Request { session, number, head: head.to_vec() }
         }
         SessionEvent::Pool { session, pool, shape } => {
-            Came::Pool { session, pool, is_for_reads: shape.access == Access::WRITE }
+            // Blocks of another size are none of this protocol.
+            let is_for_reads = shape.access == Access::WRITE && shape.block_bytes == BLOCK_BYTES;
+            Came::Pool { session, pool, is_for_reads }
         }
         SessionEvent::Block { session, block, head, .. } => {
             Came::Block { session, block, head: head.to_vec() }
@@ -470,6 +463,9 @@ fn came<R: Region>(event: SessionEvent<'_, R>) -> Option<Came> {
         }
         SessionEvent::Room { session } => Came::Room { session },
         SessionEvent::Ended { session, .. } => Came::Ended { session },
+        SessionEvent::Endpoint(FabricEvent::Completion(Completion { context, .. })) => {
+            Came::Fenced { context }
+        }
         _ => return None,
     })
 }

@@ -78,10 +78,10 @@ pub enum Outcome {
 /// The work of a command on the store of its unit. The module lists its invariants.
 #[derive(Clone, Debug)]
 pub struct Job {
-    unit: Arc<Unit>,
+    pub(super) unit: Arc<Unit>,
     link: Arc<Link>,
     aborts: u64,
-    work: Work,
+    pub(super) work: Work,
 }
 
 impl Job {
@@ -144,7 +144,7 @@ impl Job {
     /// Whether nothing runs on the unit, so that a barrier need not be waited for.
     #[must_use]
     pub fn is_unit_idle(unit: &Unit) -> bool {
-        unit.gate.try_write().is_some()
+        unit.gate.is_free()
     }
 
     /// Whether the initiator has to send exactly [`Job::data_out`] bytes: with others, the command
@@ -203,15 +203,6 @@ impl Job {
         }
     }
 
-    /// The range of a plain read, which a driver may send from the store's memory.
-    #[must_use]
-    pub const fn plain_read(&self) -> Option<(u64, u64)> {
-        match &self.work {
-            Work::Read { at, length } => Some((*at, *length)),
-            _ => None,
-        }
-    }
-
     /// Whether it is done at once, so that it can run where others wait.
     #[must_use]
     pub fn is_quick(&self) -> bool {
@@ -239,7 +230,7 @@ impl Job {
             into.clear();
         }
         if self.work == Work::Barrier {
-            drop(self.unit.gate.write());
+            drop(self.unit.gate.alone());
             return Outcome::Done(Status::Good);
         }
         if let Work::Erase(erasure) = &self.work {
@@ -267,8 +258,8 @@ impl Job {
         directory: &dyn Directory,
     ) -> Result<(), Status> {
         let is_alone = matches!(self.work, Work::OrWrite { .. } | Work::CompareAndWrite { .. });
-        let _alone = is_alone.then(|| self.unit.gate.write());
-        let _shared = (!is_alone).then(|| self.unit.gate.read());
+        let _alone = is_alone.then(|| self.unit.gate.alone());
+        let _shared = (!is_alone).then(|| self.unit.gate.shared());
         if let Sanitizing::Runs(progress) = self.unit.state.lock().sanitizing {
             let sense = Sense::new(Key::NotReady, 0x04, 0x1b);
             return Err(Sense { progress: Some(progress), ..sense }.into());
@@ -527,7 +518,7 @@ impl Job {
         };
         {
             // Jobs that run now end first; later ones find the mark.
-            let _alone = self.unit.gate.write();
+            let _alone = self.unit.gate.alone();
             self.unit.state.lock().sanitizing = Sanitizing::Runs(0);
         }
         if at_once {

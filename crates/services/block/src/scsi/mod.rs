@@ -6,6 +6,7 @@
 //! Source: SAM-5, SPC-4, SBC-3.
 
 mod copy;
+mod direct;
 mod inquiry;
 mod job;
 mod mode;
@@ -15,10 +16,12 @@ mod reservation;
 mod sanitize;
 mod sense;
 mod unit;
+mod work;
 
 #[cfg(test)]
 mod tests;
 
+pub use direct::Direct;
 pub use inquiry::{Identity, Nature};
 pub use job::{Direction, Job, Outcome};
 pub use opcodes::Access;

@@ -9,6 +9,8 @@ Examples:
   weft block serve --listen 127.0.0.1:3260 --target iqn.2026-11.com.example:disks \\
       --lun 0=file:/srv/disk
                                      serves a file as a SCSI disk by iSCSI
+  weft block attach weft://store/iqn.2026-11.com.example:disks/0 --nbd unix:/run/disk.nbd
+                                     a disk of another host, by NBD on this one
   weft block ls 127.0.0.1:3260       the targets of a server, and their LUNs
   weft block stat                    what the server of this host has done
   weft block add iqn.2026-11.com.example:disks 1=mem:1G
@@ -22,10 +24,18 @@ Examples:
       --lun 0=file:/dev/nvme0n1 --chap host:/etc/weft/host.secret
   weft block serve --nbd unix:/run/disk.nbd --target iqn.2026-11.com.example:disks \\
       --lun 0=file:/srv/disk
+  weft block serve --listen 10.9.0.2:3260 --insecure --target iqn.2026-11.com.example:disks \\
+      --lun 0=weft://store:3260/iqn.2026-11.com.example:disks/0
+  weft block serve --listen weft:3260 --target iqn.2026-11.com.example:disks --lun 0=mem:1G
   weft block serve --config /etc/weft/block.toml
 
+A server that listens at ADDR:PORT is offered over the fabric, too, when a node daemon runs: as the
+service block.PORT, to the own user and to those whom the option daemon.services admits. weft:PORT
+is the fabric alone. Targets with CHAP are for iSCSI alone.
+
 LUNs: N=mem:SIZE[,node=K] is memory, of the NUMA node K; N=file:PATH[,direct] is a file or a block
-device, past the page cache with direct. Behind both, ro makes it read-only, removable makes its
+device, past the page cache with direct; N=weft://HOST[:PORT]/IQN/N is a LUN of a server on another
+host of the fabric, or on this one (localhost). Behind each, ro makes it read-only, removable makes its
 medium removable. The size of a file is a multiple of 512 bytes; truncate -s 10G makes one.
 
 NBD exports are named by their numbers, or IQN/N; the empty name is the first LUN.
@@ -34,6 +44,15 @@ USER:FILE: the file has the secret of the user in its first line, and may have N
 second, which the target shows to initiators that ask for it. Nobody else may read the file.
 
 It serves until SIGINT or SIGTERM, and then makes all that was written outlast a power failure.";
+
+const ATTACH_EXAMPLES: &str = "\
+Examples:
+  weft block attach weft://store:3260/iqn.2026-11.com.example:disks/0 --nbd unix:/run/disk.nbd
+  nbdcopy image 'nbd+unix:///?socket=/run/disk.nbd'
+
+HOST is a host of the fabric by its name, number or address, or localhost. The server there listens
+at PORT (3260 if none is said). When it ends, attach ends with an error: nobody could say then which
+writes that were not flushed are there.";
 
 const LS_EXAMPLES: &str = "\
 Examples:
@@ -58,6 +77,9 @@ pub enum BlockCommand {
     /// Serves memory, files and block devices as disks, by iSCSI and NBD
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<ServeArguments>),
+    /// Serves a LUN of another host by NBD on this one; its bytes move over the fabric
+    #[command(after_help = ATTACH_EXAMPLES)]
+    Attach(AttachArguments),
     /// Shows the targets of an iSCSI server, and their LUNs
     #[command(after_help = LS_EXAMPLES)]
     Ls(LsArguments),
@@ -82,7 +104,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "FILE",
         conflicts_with_all = ["listen", "target", "lun", "chap", "nbd"])]
     pub config: Option<PathBuf>,
-    /// Listens for iSCSI; may be repeated
+    /// Listens for iSCSI and over the fabric; weft:PORT is the fabric alone; may be repeated
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<String>,
     /// The iSCSI name of the target
@@ -93,7 +115,8 @@ pub struct ServeArguments {
         long,
         value_name = "N=STORE",
         required_unless_present = "config",
-        help = "A LUN: N=mem:SIZE[,node=K] or N=file:PATH[,direct]; may be repeated"
+        help = "A LUN: N=mem:SIZE[,node=K], N=file:PATH[,direct] or N=weft://HOST[:PORT]/IQN/N; \
+                may be repeated"
     )]
     pub lun: Vec<String>,
     /// Admits an initiator that knows the secret in a file; may be repeated
@@ -113,6 +136,23 @@ pub struct ServeArguments {
     pub insecure: bool,
     #[command(flatten)]
     pub control: ControlArguments,
+}
+
+/// Arguments of `weft block attach`.
+#[derive(Debug, Args)]
+pub struct AttachArguments {
+    /// The LUN
+    #[arg(value_name = "weft://HOST[:PORT]/IQN/N")]
+    pub lun: String,
+    /// Exports it by NBD at ADDR:PORT or unix:PATH; may be repeated
+    #[arg(long, value_name = "PLACE", required = true)]
+    pub nbd: Vec<String>,
+    /// For reading alone
+    #[arg(long)]
+    pub read_only: bool,
+    /// Serves other hosts, which NBD asks for no secret
+    #[arg(long)]
+    pub insecure: bool,
 }
 
 /// The socket of a server for its management.

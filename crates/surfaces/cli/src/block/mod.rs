@@ -1,5 +1,6 @@
-//! `weft block`: serves disks, and manages a server that runs.
+//! `weft block`: serves disks, uses those of other hosts, and manages a server that runs.
 
+mod attach;
 mod ls;
 mod serve;
 mod stat;
@@ -12,11 +13,16 @@ use weft_block_server::configuration::parse_size;
 use weft_block_server::control::{Request, ask, default_socket};
 
 use crate::arguments::block::{BlockCommand, ControlArguments};
+use crate::configuration::Configuration;
 
 /// `weft block`.
-pub fn block(command: &BlockCommand) -> anyhow::Result<ExitCode> {
+pub fn block(
+    command: &BlockCommand,
+    configuration: impl Fn() -> anyhow::Result<Configuration>,
+) -> anyhow::Result<ExitCode> {
     match command {
-        BlockCommand::Serve(arguments) => serve::serve(arguments),
+        BlockCommand::Serve(arguments) => serve::serve(arguments, &configuration()?),
+        BlockCommand::Attach(arguments) => attach::attach(arguments, &configuration()?),
         BlockCommand::Ls(arguments) => ls::ls(arguments),
         BlockCommand::Stat(arguments) => stat::stat(arguments),
         BlockCommand::Add(arguments) => {

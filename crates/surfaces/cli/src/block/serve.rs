@@ -7,11 +7,14 @@ use std::thread;
 use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use weft_block_server::configuration::{Config, TargetConfig, TlsFiles};
+use weft_block_server::configuration::{Config, TargetConfig, TlsFiles, fabric_port};
 use weft_block_server::control::{self, default_socket};
-use weft_block_server::service::{Service, unix_listener};
+use weft_block_server::service::Service;
+use weft_block_server::unix_listener;
+use weft_open::Opening;
 
 use crate::arguments::block::ServeArguments;
+use crate::configuration::Configuration;
 use crate::output::show_line;
 use crate::text_file;
 
@@ -19,7 +22,10 @@ use crate::text_file;
 const CONFIG_BYTES_MAX: u64 = 4 << 20;
 
 /// `weft block serve`.
-pub fn serve(arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
+pub fn serve(
+    arguments: &ServeArguments,
+    configuration: &Configuration,
+) -> anyhow::Result<ExitCode> {
     let mut config = match &arguments.config {
         Some(path) => {
             let shown = path.display();
@@ -52,7 +58,8 @@ pub fn serve(arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
     let socket = socket.unwrap_or_else(default_socket);
     // Before anything is served, so that no signal is missed.
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    let (service, running) = Service::start(&config, socket.clone())?;
+    let opening = opening(&config, configuration)?;
+    let (service, running) = Service::start(&config, socket.clone(), &opening, None)?;
     let listener = unix_listener(&socket)?;
     let of_control = Arc::clone(&service);
     thread::Builder::new()
@@ -62,10 +69,29 @@ pub fn serve(arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
     for place in config.listen.iter().chain(nbd) {
         show_line!("serving at {place}");
     }
+    for name in service.offers() {
+        show_line!("offered over the fabric as {name}");
+    }
     signals.forever().next();
+    service.leave_fabric();
     running.stop();
     service.flush();
     // The socket stays when it cannot be removed; the next server takes its place.
     let _ = std::fs::remove_file(&socket);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Endpoints at the daemon of this node. A server that listens over the fabric alone starts it if
+/// it is not there.
+fn opening(config: &Config, configuration: &Configuration) -> anyhow::Result<Opening> {
+    let opening = Opening::with("weft block", &configuration.options);
+    let mut is_alone = false;
+    for place in &config.listen {
+        is_alone |= fabric_port(place)?.is_some();
+    }
+    if !is_alone {
+        return Ok(opening);
+    }
+    let command = std::env::current_exe().context("this program's own file cannot be found")?;
+    Ok(opening.starting_daemon_by(&command))
 }
