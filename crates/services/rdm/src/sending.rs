@@ -4,7 +4,7 @@ use weft_fabric::Endpoint;
 
 use crate::machine::{Core, Door, Rdm};
 use crate::memory::{Memory, Span, Surface};
-use crate::outcome::{Failure, Kind, Outcome, Refusal};
+use crate::outcome::{Begun, Failure, Kind, Refusal};
 use crate::packet::{ANSWERED, Body, Code, DATA, First, Packet, Reader, SPANS_MAX};
 use crate::peers::PeerId;
 
@@ -58,6 +58,7 @@ pub(crate) enum Cargo<'a, M> {
 }
 
 impl<M: Memory> Cargo<'_, M> {
+    #[inline]
     pub(crate) fn length(&self) -> usize {
         match self {
             Self::Memory(memory) => memory.length(),
@@ -78,12 +79,13 @@ impl<M: Memory> Cargo<'_, M> {
 }
 
 /// The length of a body that is not fetched.
+#[inline]
 pub(crate) fn short(length: usize) -> u32 {
     u32::try_from(length).expect("longer bodies are fetched")
 }
 
 impl<E: Endpoint, S: Surface> Rdm<E, S> {
-    /// Sends a message.
+    /// Sends a message. A short one is over at once: its bytes have left the memory.
     ///
     /// # Errors
     /// [`Refusal`]: nothing was sent. [`Refusal::TooLong`] for more than
@@ -96,27 +98,16 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         memory: &S::Memory,
         how: How,
         token: Option<S::Token>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Begun, Refusal> {
         let door = self.ready(to)?;
         let length = memory.length();
         let flags = if label.data.is_some() { DATA } else { 0 };
         if length <= self.core.options.inline_bytes_max && how != How::Delivered {
             let mut packet = begin(label, First::inline(flags, short(length)));
             self.emit_inline(door, to, &mut packet, &Cargo::Memory(memory))?;
-            self.sent(to, label, length, how, token);
-            return Ok(());
+            return Ok(Begun::Over);
         }
         self.send_long(door, to, (label, flags), memory, (how, token))
-    }
-
-    #[inline]
-    fn sent(&mut self, to: PeerId, label: Label, length: usize, how: How, token: Option<S::Token>) {
-        if how == How::Injected {
-            return;
-        }
-        let outcome = Outcome::of(token, Kind::Send, to);
-        let (is_tagged, tag) = (label.tag.is_some(), label.tag.unwrap_or(0));
-        self.core.done.push_back(Outcome { is_tagged, tag, length, ..outcome });
     }
 
     #[inline(never)]
@@ -127,7 +118,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         (label, flags): (Label, u8),
         memory: &S::Memory,
         (how, token): (How, Option<S::Token>),
-    ) -> Result<(), Refusal> {
+    ) -> Result<Begun, Refusal> {
         let length = memory.length();
         let is_inline = length <= self.core.options.inline_bytes_max;
         if !is_inline && how == How::Injected {
@@ -147,8 +138,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
                 self.core.take_back(to, chunk);
                 return Err(refusal);
             }
-            self.sent(to, label, length, how, token);
-            return Ok(());
+            return Ok(Begun::Over);
         }
         if self.core.operations.length() >= self.core.options.operations_max {
             return Err(Refusal::Busy);
@@ -179,7 +169,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         if sent.is_err() {
             self.core.operations.remove(number);
         }
-        sent
+        sent.map(|()| Begun::UnderWay)
     }
 
     /// Sends a packet with as many bytes of the body as fit, and the others behind it. If the first
@@ -235,6 +225,7 @@ fn next_part<M: Memory>(at: &mut usize, cargo: &Cargo<'_, M>) -> Packet {
     packet
 }
 
+#[inline]
 fn begin(label: Label, first: First) -> Packet {
     let code = if label.tag.is_some() { Code::Tagged } else { Code::Untagged };
     let mut packet = Packet::new(code);

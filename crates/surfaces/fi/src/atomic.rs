@@ -3,11 +3,11 @@
 use std::ffi::c_int;
 
 use weft_rdm::atomics::{Call as Atomic, Datatype, Operator};
-use weft_rdm::{Memory, Remote};
+use weft_rdm::{Begun, Memory, Remote};
 
 use crate::abi::{Ioc, MsgAtomic, errno, flag};
 use crate::domain::numbered;
-use crate::ep::{Call, EpObject};
+use crate::ep::{Call, EpObject, started};
 use crate::memory::Pieces;
 use crate::pointers::{In, Object, Out, table};
 use crate::state::Token;
@@ -115,7 +115,7 @@ fn begin(ep: &EpObject, order: &Order, call: Option<Call>) -> isize {
     };
     let token = Token { flags, ..token };
     let begun = it.rdm.atomic(peer, (&atomic, order.remote), result, Some(token));
-    state.started(ep.number, begun)
+    started(ep, state, begun.map(|()| Begun::UnderWay))
 }
 
 type EpRef = Object<EpObject>;

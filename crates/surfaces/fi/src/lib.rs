@@ -18,6 +18,7 @@
 //! | `fabric`, `domain`, `av`, `eq`, `cq`, `cntr`, `ep` | objects |
 //! | `message`, `rma`, `atomic` | operations |
 //! | `state` | what the lock of a domain guards |
+//! | `rest` | waiting without keeping the processor from others |
 //! | `memory` | memory of the program, copies by the kernel |
 //!
 //! # Invariants
@@ -40,6 +41,7 @@ mod memory;
 mod message;
 mod name;
 mod pointers;
+mod rest;
 mod rma;
 mod state;
 

@@ -1,12 +1,12 @@
 //! Messages, without and with a tag.
 
-use weft_rdm::{How, Label, Memory, Wanted};
+use weft_rdm::{Begun, How, Label, Memory, Wanted};
 
 use crate::abi::{Msg, MsgTagged, errno, flag};
-use crate::ep::{Call, EpObject};
+use crate::ep::{Call, EpObject, started};
 use crate::memory::Pieces;
 use crate::pointers::{In, Object, table};
-use crate::state::{Counted, Ep, State, Token};
+use crate::state::{Counted, Entry, Ep, State, Token};
 
 table!(MSG: 9 = recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata);
 table!(TAGGED: 9 = trecv, trecvv, trecvmsg, tsend, tsendv, tsendmsg, tinject, tsenddata,
@@ -48,7 +48,10 @@ fn transmit(
         _ => label,
     };
     let sent = it.rdm.send(peer, label, &memory, how(flags), Some(token));
-    state.started(ep.number, sent)
+    if sent == Ok(Begun::Over) {
+        state.sent(ep.number, token, label.tag, memory.length());
+    }
+    started(ep, state, sent)
 }
 
 #[inline]
@@ -62,7 +65,7 @@ fn injected(ep: &EpObject, address: u64, label: Label, memory: Pieces) -> isize 
     if sent.is_ok() {
         state.count(ep.number, Counted::Send);
     }
-    state.started(ep.number, sent)
+    started(ep, state, sent)
 }
 
 #[inline]
@@ -92,7 +95,7 @@ fn receive(
     } else {
         it.rdm.receive(&wanted, memory, None, token);
     }
-    state.started(ep.number, Ok(()))
+    started(ep, state, Ok(Begun::UnderWay))
 }
 
 /// Looks for a message, claims it, receives what was claimed, or drops it.
@@ -124,7 +127,19 @@ fn found(it: &mut Ep, wanted: &Wanted, memory: Pieces, flags: u64, token: Token)
 }
 
 impl State {
+    /// Counts and reports a send that was over at once.
+    #[inline]
+    fn sent(&mut self, ep: usize, token: Token, tag: Option<u64>, length: usize) {
+        self.count(ep, Counted::Send);
+        if token.entry
+            && let Some(bound) = self.ep(ep).transmit
+        {
+            self.cq(bound.cq).entries.push_back(Entry::of_send(token, tag, length));
+        }
+    }
+
     /// Counts an operation that makes no outcome.
+    #[inline]
     pub fn count(&mut self, ep: usize, counted: Counted) {
         if let Some(counter) = self.ep(ep).counters[counted as usize] {
             self.counter(counter).value += 1;

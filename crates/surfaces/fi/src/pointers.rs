@@ -120,6 +120,11 @@ impl<T> Out<T> {
         self.set_at(0, value);
     }
 
+    /// The same place for things of another type.
+    pub const fn cast<U>(self) -> Out<U> {
+        Out(self.0.cast())
+    }
+
     /// The place, to change some of it.
     pub fn get<'a>(self) -> Option<&'a mut T> {
         // SAFETY: the program passes a place that holds such a thing, or null, and touches it not

@@ -1,9 +1,9 @@
 //! Reads and writes of memory of peers.
 
-use weft_rdm::{How, Memory, Remote};
+use weft_rdm::{Begun, How, Memory, Remote};
 
 use crate::abi::{MsgRma, errno, flag};
-use crate::ep::{Call, EpObject};
+use crate::ep::{Call, EpObject, started};
 use crate::memory::Pieces;
 use crate::message::how;
 use crate::pointers::{In, Object, table};
@@ -47,7 +47,7 @@ fn begin(
             it.rdm.write(peer, (&memory, remote), data, how(flags), Some(token))
         }
     };
-    state.started(ep.number, begun)
+    started(ep, state, begun.map(|()| Begun::UnderWay))
 }
 
 fn injected(
@@ -65,14 +65,14 @@ fn injected(
     let token = Token { context: 0, buffer: 0, entry: false, flags: 0 };
     let it = state.ep(ep.number);
     let begun = it.rdm.write(peer, (&memory, remote), data, How::Injected, Some(token));
-    state.started(ep.number, begun)
+    started(ep, state, begun.map(|()| Begun::UnderWay))
 }
 
 /// The place that a call with a structure names.
 fn place(msg: &MsgRma) -> Option<(Option<Pieces>, Remote)> {
     let [it] = msg.rma_iov.array(msg.rma_iov_count) else { return None };
     let memory = Pieces::of(msg.iov.array(msg.iov_count));
-    let fits = memory.is_some_and(|memory| memory.length() == it.length);
+    let fits = memory.as_ref().is_some_and(|memory| memory.length() == it.length);
     fits.then_some((memory, Remote { key: it.key, address: it.address }))
 }
 
