@@ -103,7 +103,8 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         let length = memory.length();
         let flags = if label.data.is_some() { DATA } else { 0 };
         if length <= self.core.options.inline_bytes_max && how != How::Delivered {
-            let mut packet = begin(label, First::inline(flags, short(length)));
+            let mut packet = begin(label);
+            name(&mut packet, label, First::inline(flags, short(length)));
             self.emit_inline(door, to, &mut packet, &Cargo::Memory(memory))?;
             return Ok(Begun::Over);
         }
@@ -133,7 +134,8 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         {
             let chunk = chunk.map_err(|_| Refusal::TooLong)?;
             let first = First { flags, body: Body::Chunk, chunk, length: short(length) };
-            let packet = begin(label, first);
+            let mut packet = begin(label);
+            name(&mut packet, label, first);
             if let Err(refusal) = self.emit(door, to, &packet) {
                 self.core.take_back(to, chunk);
                 return Err(refusal);
@@ -156,12 +158,14 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         let number = self.core.operations.insert(operation);
         let sent = if is_inline {
             let first = First::inline(flags | ANSWERED, short(length));
-            let mut packet = begin(label, first);
+            let mut packet = begin(label);
+            name(&mut packet, label, first);
             packet.word(number);
             self.emit_inline(door, to, &mut packet, &Cargo::Memory(memory))
         } else {
             let first = First { flags, body: Body::Fetch, chunk: 0, length: 0 };
-            let mut packet = begin(label, first);
+            let mut packet = begin(label);
+            name(&mut packet, label, first);
             packet.word(number);
             self.core.add_spans(to, &mut packet, memory);
             self.emit(door, to, &packet)
@@ -226,9 +230,13 @@ fn next_part<M: Memory>(at: &mut usize, cargo: &Cargo<'_, M>) -> Packet {
 }
 
 #[inline]
-fn begin(label: Label, first: First) -> Packet {
-    let code = if label.tag.is_some() { Code::Tagged } else { Code::Untagged };
-    let mut packet = Packet::new(code);
+const fn begin(label: Label) -> Packet {
+    Packet::new(if label.tag.is_some() { Code::Tagged } else { Code::Untagged })
+}
+
+/// Writes the head of a message. It is written in place: a packet that is returned is copied.
+#[inline]
+fn name(packet: &mut Packet, label: Label, first: First) {
     packet.word(first.word());
     if let Some(tag) = label.tag {
         packet.word(tag);
@@ -236,7 +244,6 @@ fn begin(label: Label, first: First) -> Packet {
     if let Some(data) = label.data {
         packet.word(data);
     }
-    packet
 }
 
 impl<E: Endpoint, S: Surface> Core<E, S> {

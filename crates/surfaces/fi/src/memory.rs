@@ -90,6 +90,72 @@ impl Pieces {
     }
 }
 
+/// Memory that the program passed.
+#[inline]
+fn present<'a>(address: usize, length: usize) -> &'a [u8] {
+    if length == 0 {
+        return &[];
+    }
+    let start: *const u8 = std::ptr::with_exposed_provenance(address);
+    // SAFETY: the program passed this memory and does not change it before the operation ends; a
+    // registration is there as long as it is registered.
+    unsafe { std::slice::from_raw_parts(start, length) }
+}
+
+/// The same, to be written.
+#[inline]
+fn present_mut<'a>(address: usize, length: usize) -> &'a mut [u8] {
+    if length == 0 {
+        return &mut [];
+    }
+    let start: *mut u8 = std::ptr::with_exposed_provenance_mut(address);
+    // SAFETY: as above, and it leaves this memory to the operation.
+    unsafe { std::slice::from_raw_parts_mut(start, length) }
+}
+
+impl Pieces {
+    #[inline(never)]
+    fn pour_pieces(
+        &self,
+        at: usize,
+        length: usize,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Fault> {
+        for (address, length) in self.range(at, length) {
+            if !self.is_guarded {
+                take(present(address, length));
+                continue;
+            }
+            guarded(address, length, |bytes, address| {
+                copy_by_kernel(libc::process_vm_readv, own(), bytes, address)?;
+                take(bytes);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn fill_pieces(
+        &self,
+        at: usize,
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Fault> {
+        for (address, length) in self.range(at, length) {
+            if !self.is_guarded {
+                fill(present_mut(address, length));
+                continue;
+            }
+            guarded(address, length, |bytes, address| {
+                fill(bytes);
+                copy_by_kernel(libc::process_vm_writev, own(), bytes, address)
+            })?;
+        }
+        Ok(())
+    }
+}
+
 impl Memory for Pieces {
     #[inline]
     fn length(&self) -> usize {
@@ -108,37 +174,19 @@ impl Memory for Pieces {
 
     #[inline]
     fn pour(&self, at: usize, length: usize, take: &mut dyn FnMut(&[u8])) -> Result<(), Fault> {
-        for (address, length) in self.range(at, length) {
-            if self.is_guarded {
-                guarded(address, length, |bytes, address| {
-                    copy_by_kernel(libc::process_vm_readv, own(), bytes, address)?;
-                    take(bytes);
-                    Ok(())
-                })?;
-                continue;
-            }
-            let start: *const u8 = std::ptr::with_exposed_provenance(address);
-            // SAFETY: the program passed this memory and does not change it before the operation
-            // ends; a registration is there as long as it is registered.
-            take(unsafe { std::slice::from_raw_parts(start, length) });
+        if self.is_guarded || self.several.is_some() {
+            return self.pour_pieces(at, length, take);
         }
+        take(present(self.whole.0 + at, length));
         Ok(())
     }
 
     #[inline]
     fn fill(&self, at: usize, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Fault> {
-        for (address, length) in self.range(at, length) {
-            if self.is_guarded {
-                guarded(address, length, |bytes, address| {
-                    fill(bytes);
-                    copy_by_kernel(libc::process_vm_writev, own(), bytes, address)
-                })?;
-                continue;
-            }
-            let start: *mut u8 = std::ptr::with_exposed_provenance_mut(address);
-            // SAFETY: as above, and it leaves this memory to the operation.
-            fill(unsafe { std::slice::from_raw_parts_mut(start, length) });
+        if self.is_guarded || self.several.is_some() {
+            return self.fill_pieces(at, length, fill);
         }
+        fill(present_mut(self.whole.0 + at, length));
         Ok(())
     }
 
