@@ -13,9 +13,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weft_fabric::{EndpointOptions, NodeId, Transport};
 use weft_rdm::atomics::{Call, Datatype, Operator};
-use weft_rdm::{Begun, 
-    Failure, How, Kind, Label, Memory, Options, Outcome, Refusal, Registration, Remote, Rights,
-    Wanted,
+use weft_rdm::{
+    Begun, Failure, How, Kind, Label, Memory, Options, Outcome, Refusal, Registration, Remote,
+    Rights, Wanted,
 };
 use weft_transport_sim::{Settings, SimEndpoint, SimWorld};
 

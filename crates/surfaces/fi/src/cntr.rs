@@ -4,12 +4,12 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::abi::{self, CntrAttr, Fid, class, errno};
 use crate::domain::DomainObject;
-use crate::pointers::{In, Object, Out, Table, table};
+use crate::pointers::{In, Object, Out, Table, head, table};
 use crate::rest::rest;
 use crate::state::{Counter, Domain, State, insert};
 use crate::unsupported;
+use weft_libfabric::abi::{self, CntrAttr, Fid, class, errno};
 
 #[repr(C)]
 pub struct CntrObject {
@@ -38,7 +38,7 @@ pub extern "C" fn open(
         return -errno::ENOSYS;
     }
     let number = insert(&mut domain.domain.lock().counters, Counter::default());
-    let fid = Fid { class: class::CNTR, context, ops: (&raw const CNTR_FID).cast() };
+    let fid = head(class::CNTR, context, &CNTR_FID);
     let domain = Arc::clone(&domain.domain);
     cntr.set(Object::new(CntrObject { fid, ops: &CNTR, domain, number }));
     0

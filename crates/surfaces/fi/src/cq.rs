@@ -12,12 +12,12 @@ use rustix::time::{
 use weft_fabric::Armed;
 use weft_rdm::Failure;
 
-use crate::abi::{self, CqAttr, CqError, Fid, class, errno};
 use crate::domain::DomainObject;
-use crate::pointers::{In, Object, Out, Table, table};
+use crate::pointers::{In, Object, Out, Table, head, table};
 use crate::rest::rest;
 use crate::state::{Cq, Domain, Entry, State, Waits, insert};
 use crate::unsupported;
+use weft_libfabric::abi::{self, CqAttr, CqError, Fid, class, errno};
 
 #[repr(C)]
 pub struct CqObject {
@@ -63,7 +63,7 @@ pub extern "C" fn open(
     let (entries, endpoints) = (Default::default(), Vec::new());
     let state = Cq { entries, entry_bytes, endpoints, uses: 0, waits };
     let number = insert(&mut domain.domain.lock().cqs, state);
-    let fid = Fid { class: class::CQ, context, ops: (&raw const CQ_FID).cast() };
+    let fid = head(class::CQ, context, &CQ_FID);
     let domain = Arc::clone(&domain.domain);
     cq.set(Object::new(CqObject { fid, ops: &CQ, domain, number }));
     0
@@ -205,10 +205,10 @@ extern "C" fn readerr(cq: Object<CqObject>, buffer: Out<CqError>, _flags: u64) -
     };
     queue.entries.pop_front();
     if let Some(error) = buffer.get() {
-        error.context = entry.context;
+        error.context = std::ptr::without_provenance_mut(entry.context);
         error.flags = entry.flags;
         error.length = entry.length;
-        error.buffer = entry.buffer;
+        error.buffer = std::ptr::without_provenance_mut(entry.buffer);
         error.data = entry.data;
         error.tag = entry.tag;
         error.surplus = entry.surplus;

@@ -8,7 +8,6 @@ use parking_lot::MutexGuard;
 use weft_open::{Driver, Opening};
 use weft_rdm::{Begun, Options, PeerId, Rdm, Refusal};
 
-use crate::abi::{self, ADDRESS_UNSPECIFIED, Fid, Info, class, errno, flag};
 use crate::atomic::ATOMIC;
 use crate::av::AvObject;
 use crate::cntr::CntrObject;
@@ -16,11 +15,12 @@ use crate::cq::CqObject;
 use crate::domain::DomainObject;
 use crate::memory::Host;
 use crate::message::{MSG, TAGGED};
-use crate::pointers::{In, Object, Out, Table, table};
+use crate::pointers::{In, Object, Out, Table, head, table};
 use crate::rest::rest;
 use crate::rma::RMA;
 use crate::state::{Bound, Counted, Datagrams, Domain, Ep, State, Token, insert};
 use crate::{host, name, unsupported};
+use weft_libfabric::abi::{self, ADDRESS_UNSPECIFIED, Fid, Info, class, errno, flag};
 
 #[repr(C)]
 pub struct EpObject {
@@ -104,7 +104,7 @@ pub extern "C" fn open(
     }
     let number = insert(&mut all.endpoints, state);
     drop(all);
-    let fid = Fid { class: class::EP, context, ops: (&raw const EP_FID).cast() };
+    let fid = head(class::EP, context, &EP_FID);
     ep.set(Object::new(EpObject {
         fid,
         ops: &EP,

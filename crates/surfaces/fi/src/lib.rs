@@ -11,7 +11,6 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `abi` | structures and numbers |
 //! | `pointers` | all that is believed of what a program passes |
 //! | `host` | the libfabric that loaded this provider |
 //! | `info`, `name` | what is offered; names of endpoints |
@@ -26,7 +25,6 @@
 //! - Each entry of each table is a function.
 //! - An object that others hold is not closed (EBUSY).
 
-mod abi;
 mod atomic;
 mod av;
 mod cntr;
@@ -47,14 +45,14 @@ mod state;
 
 use std::ffi::c_int;
 
-use abi::{Provider, errno};
+use weft_libfabric::abi::{Provider, VERSION_NEWEST, errno};
 
 /// The version of this provider: of two with one name the higher one is used.
 const PROVIDER_VERSION: u32 = 1 << 16;
 
 static PROVIDER: Provider = Provider {
     version: PROVIDER_VERSION,
-    api_version: abi::VERSION,
+    api_version: VERSION_NEWEST,
     context: [0; 4],
     name: c"weft".as_ptr(),
     getinfo: info::getinfo as *const (),

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use weft_rdm::atomics::Call;
 use weft_rdm::{Fault, Introduction, Memory, Span, Surface};
 
-use crate::abi::Ioc;
 use crate::state::Token;
+use weft_libfabric::abi::Ioc;
 
 /// Pieces of memory of one operation at most.
 pub const PIECES_MAX: usize = 4;

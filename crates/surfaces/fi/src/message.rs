@@ -2,11 +2,11 @@
 
 use weft_rdm::{Begun, How, Label, Memory, Wanted};
 
-use crate::abi::{Msg, MsgTagged, errno, flag};
 use crate::ep::{Call, EpObject, started};
 use crate::memory::Pieces;
 use crate::pointers::{In, Object, table};
 use crate::state::{Counted, Entry, Ep, State, Token};
+use weft_libfabric::abi::{Msg, MsgTagged, errno, flag};
 
 table!(MSG: 9 = recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata);
 table!(TAGGED: 9 = trecv, trecvv, trecvmsg, tsend, tsendv, tsendmsg, tinject, tsenddata,
@@ -182,8 +182,8 @@ extern "C" fn recvv(
 
 extern "C" fn recvmsg(ep: EpRef, msg: In<Msg>, flags: u64) -> isize {
     let Some(msg) = msg.get() else { return INVALID };
-    let memory = Pieces::of(msg.iov.array(msg.iov_count));
-    receive(&ep, (msg.address, None), memory, Call::with(msg.context, flags))
+    let memory = Pieces::of(In::from(msg.iov).array(msg.iov_count));
+    receive(&ep, (msg.address, None), memory, Call::with(msg.context.addr(), flags))
 }
 
 extern "C" fn send(ep: EpRef, buf: usize, len: usize, _: usize, to: u64, context: usize) -> isize {
@@ -196,8 +196,14 @@ extern "C" fn sendv(ep: EpRef, iov: Iov, _: usize, count: usize, to: u64, contex
 
 extern "C" fn sendmsg(ep: EpRef, msg: In<Msg>, flags: u64) -> isize {
     let Some(msg) = msg.get() else { return INVALID };
-    let memory = Pieces::of(msg.iov.array(msg.iov_count));
-    transmit(&ep, msg.address, untagged(Some(msg.data)), memory, Call::with(msg.context, flags))
+    let memory = Pieces::of(In::from(msg.iov).array(msg.iov_count));
+    transmit(
+        &ep,
+        msg.address,
+        untagged(Some(msg.data)),
+        memory,
+        Call::with(msg.context.addr(), flags),
+    )
 }
 
 extern "C" fn inject(ep: EpRef, buf: usize, len: usize, to: u64) -> isize {
@@ -250,9 +256,9 @@ extern "C" fn trecvv(
 
 extern "C" fn trecvmsg(ep: EpRef, msg: In<MsgTagged>, flags: u64) -> isize {
     let Some(msg) = msg.get() else { return INVALID };
-    let memory = Pieces::of(msg.iov.array(msg.iov_count));
+    let memory = Pieces::of(In::from(msg.iov).array(msg.iov_count));
     let tag = Some((msg.tag, msg.ignore));
-    receive(&ep, (msg.address, tag), memory, Call::with(msg.context, flags))
+    receive(&ep, (msg.address, tag), memory, Call::with(msg.context.addr(), flags))
 }
 
 extern "C" fn tsend(
@@ -281,9 +287,9 @@ extern "C" fn tsendv(
 
 extern "C" fn tsendmsg(ep: EpRef, msg: In<MsgTagged>, flags: u64) -> isize {
     let Some(msg) = msg.get() else { return INVALID };
-    let memory = Pieces::of(msg.iov.array(msg.iov_count));
+    let memory = Pieces::of(In::from(msg.iov).array(msg.iov_count));
     let label = tagged(msg.tag, Some(msg.data));
-    transmit(&ep, msg.address, label, memory, Call::with(msg.context, flags))
+    transmit(&ep, msg.address, label, memory, Call::with(msg.context.addr(), flags))
 }
 
 extern "C" fn tinject(ep: EpRef, buf: usize, len: usize, to: u64, tag: u64) -> isize {

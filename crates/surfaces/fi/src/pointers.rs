@@ -7,6 +7,8 @@
 
 use std::ffi::{CStr, c_char};
 
+use weft_libfabric::abi::Fid;
+
 /// An object that this provider made.
 #[repr(transparent)]
 pub struct Object<T>(*const T);
@@ -156,6 +158,12 @@ impl Out<u8> {
             unsafe { self.0.add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
     }
+}
+
+/// The head of an object.
+pub fn head<const N: usize>(class: usize, context: usize, ops: &'static Table<N>) -> Fid {
+    let context = std::ptr::without_provenance_mut(context);
+    Fid { class, context, ops: (&raw const *ops).cast() }
 }
 
 /// A function in a table.

@@ -10,9 +10,9 @@ use weft_open::AnyEndpoint;
 use weft_rdm::{Failure, Found, Kind, Outcome, PeerId, Rdm, Registration, Rights};
 use weft_sync::contention;
 
-use crate::abi::{ADDRESS_UNSPECIFIED, errno, flag};
 use crate::memory::{Host, Pieces};
 use crate::rest::looks_max;
+use weft_libfabric::abi::{ADDRESS_UNSPECIFIED, errno, flag};
 
 /// The protocol on an endpoint.
 pub type Datagrams = Rdm<AnyEndpoint, Host>;
