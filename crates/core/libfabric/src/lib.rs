@@ -23,7 +23,7 @@
 //! - One thread at a time uses a port and what was made of it.
 
 #[allow(missing_docs, reason = "the names are those of libfabric's manual pages")]
-mod abi;
+pub mod abi;
 mod apart;
 mod error;
 mod graveyard;

@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
-use crate::abi::{self, Fabric, FabricAttr, Info};
+use crate::abi::{self, Fabric, FabricAttr, Info, errno};
 use crate::apart;
 use crate::error::Error;
 use crate::handlers;
@@ -165,7 +165,7 @@ impl Library {
         let mut first = None;
         STARTED.get_or_init(|| first = Some(handlers::kept(|| apart::unchosen(&mut get))));
         let code = first.unwrap_or_else(get);
-        if code == abi::ENODATA {
+        if code == -errno::ENODATA {
             return Ok(std::ptr::null_mut());
         }
         self.check("fi_getinfo", code)?;

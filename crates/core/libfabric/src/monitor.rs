@@ -65,7 +65,7 @@ pub unsafe fn forbid_cache(open: Open) -> Result<(), (&'static str, c_int)> {
     if code != 0 {
         return Err(("fi_open", code));
     }
-    let fid = Fid { class: abi::CLASS_MEM_MONITOR, context: null, ops: std::ptr::null() };
+    let fid = Fid { class: abi::class::MEM_MONITOR, context: null, ops: std::ptr::null() };
     // libfabric keeps it as long as it is loaded, and that is for good.
     let monitor = Box::into_raw(Box::new(Monitor { fid, ops: &raw const NEVER, notify: null }));
     // SAFETY: a live object, and a monitor that nobody frees.

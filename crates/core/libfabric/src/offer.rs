@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char};
 use std::ops::RangeInclusive;
 
-use crate::abi::{self, DomainAttr, EpAttr, Info, RxAttr, TxAttr, flags, mode, mr_mode, order};
+use crate::abi::{self, DomainAttr, EpAttr, Info, RxAttr, TxAttr, flag, mode, mr_mode, order};
 use crate::error::Error;
 use crate::library::Library;
 
@@ -105,7 +105,7 @@ impl Library {
         // SAFETY: the library made it with all its attributes, and `hints` owns it.
         unsafe {
             let info = &mut *hints.info;
-            info.caps = flags::MSG | flags::RMA;
+            info.caps = flag::MSG | flag::RMA;
             info.mode = mode::CONTEXT | mode::CONTEXT2;
             (*info.ep).kind = abi::EP_RDM;
             (*info.tx).msg_order = order;
@@ -124,7 +124,7 @@ impl Library {
                 (*info.fabric).provider = libc::strdup(provider.as_ptr());
             }
         }
-        let from = if source.is_some() || port.is_some() { flags::SOURCE } else { 0 };
+        let from = if source.is_some() || port.is_some() { flag::SOURCE } else { 0 };
         // SAFETY: `hints` is one of the library's, and so are its pointers.
         let list = unsafe { self.get_info(source.as_deref(), port.as_deref(), from, hints.info)? };
         let mut offers = Vec::new();

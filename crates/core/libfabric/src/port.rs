@@ -9,7 +9,7 @@ use std::rc::Rc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_memory::{CopyMode, Memory, MemoryOptions};
 
-use crate::abi::{self, CqEntry, MsgRma, RmaIov, flags};
+use crate::abi::{self, CqEntry, MsgRma, RmaIov, flag, refusal};
 use crate::error::Error;
 use crate::graveyard::Graveyard;
 use crate::objects::Objects;
@@ -229,7 +229,7 @@ impl Port {
         let all = all.filter(|_| bytes <= offer.operation_bytes_max());
         let all = all.ok_or_else(|| library.error("fi_endpoint", -libc::EINVAL))?;
         let objects = Objects::open(&offer, entries)?;
-        objects.ep.bind(library, &objects.cq, flags::SEND | flags::RECV)?;
+        objects.ep.bind(library, &objects.cq, flag::SEND | flag::RECV)?;
         objects.ep.bind(library, &objects.av, 0)?;
         objects.ep.control(library, abi::CONTROL_ENABLE)?;
         let name = name_of(&offer, &objects)?;
@@ -535,9 +535,9 @@ impl Port {
         let code = unsafe {
             let rma = &*(*ep).rma;
             if call == "fi_writemsg" {
-                (rma.writemsg)(ep, &raw const message, flags::COMPLETION | flags::DELIVERY_COMPLETE)
+                (rma.writemsg)(ep, &raw const message, flag::COMPLETION | flag::DELIVERY_COMPLETE)
             } else {
-                (rma.readmsg)(ep, &raw const message, flags::COMPLETION)
+                (rma.readmsg)(ep, &raw const message, flag::COMPLETION)
             }
         };
         let begun = self.begun(call, code);
@@ -555,7 +555,7 @@ impl Port {
     fn begun(&self, call: &'static str, code: isize) -> Result<(), Refused> {
         match code {
             0.. => Ok(()),
-            abi::EAGAIN => Err(Refused::Busy),
+            refusal::EAGAIN => Err(Refused::Busy),
             code => Err(Refused::Failed(self.offer.library().error(call, code as i64))),
         }
     }

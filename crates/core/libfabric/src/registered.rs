@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use weft_memory::{Memory, Stay};
 
-use crate::abi::{self, flags};
+use crate::abi::{self, errno, flag};
 use crate::error::Error;
 use crate::objects::{DomainObjects, Handle, Objects};
 use crate::offer::Offer;
@@ -30,12 +30,12 @@ pub struct Rights {
 const DRAWS: usize = 16;
 
 /// The own endpoint may do everything.
-const OWN: u64 = flags::SEND | flags::RECV | flags::READ | flags::WRITE;
+const OWN: u64 = flag::SEND | flag::RECV | flag::READ | flag::WRITE;
 
 impl Rights {
     const fn bits(self) -> u64 {
-        let read = if self.read { flags::REMOTE_READ } else { 0 };
-        let write = if self.write { flags::REMOTE_WRITE } else { 0 };
+        let read = if self.read { flag::REMOTE_READ } else { 0 };
+        let write = if self.write { flag::REMOTE_WRITE } else { 0 };
         OWN | read | write
     }
 
@@ -95,7 +95,7 @@ impl Mr {
         let library = offer.library();
         let mut mr = std::ptr::null_mut();
         let domain = objects.domain.domain.as_ptr();
-        let mut code = abi::ENOKEY;
+        let mut code = -errno::ENOKEY;
         // Another registration may have the key that was drawn, where keys are short.
         for _ in 0..DRAWS {
             let key = offer.draw_key()?;
@@ -115,7 +115,7 @@ impl Mr {
                     std::ptr::null_mut(),
                 )
             };
-            if code != abi::ENOKEY {
+            if code != -errno::ENOKEY {
                 break;
             }
         }

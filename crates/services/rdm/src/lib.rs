@@ -57,7 +57,7 @@ mod slab;
 pub use machine::{Rdm, StartError};
 pub use memory::{Fault, Introduction, Memory, Span, Surface};
 pub use options::Options;
-pub use outcome::{Failure, Kind, Outcome, Refusal};
+pub use outcome::{Begun, Failure, Kind, Outcome, Refusal};
 pub use peers::PeerId;
 pub use receiving::{Found, Wanted};
 pub use remote::{Registration, Remote, Rights};

@@ -65,7 +65,7 @@ pub(crate) struct Core<E: Endpoint, S: Surface> {
     listed: VecDeque<PeerId>,
     to_map: Vec<PeerId>,
     to_disconnect: Vec<Handle>,
-    pub(crate) done: VecDeque<Outcome<S::Token>>,
+    pub(crate) done: Vec<Outcome<S::Token>>,
     /// Reads and writes of peers are reported, also without a word of data.
     pub(crate) reports_remote: bool,
 }
@@ -133,7 +133,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             listed: VecDeque::new(),
             to_map: Vec::new(),
             to_disconnect: Vec::new(),
-            done: VecDeque::new(),
+            done: Vec::new(),
             reports_remote: false,
         };
         Ok(Self { endpoint, core })
@@ -167,10 +167,11 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         self.core.reports_remote = whether;
     }
 
-    /// The next end of an operation.
+    /// Takes all ends of operations, in order.
     #[inline]
-    pub fn next_outcome(&mut self) -> Option<Outcome<S::Token>> {
-        self.core.done.pop_front()
+    pub fn take_outcomes(&mut self, take: impl FnMut(&Outcome<S::Token>)) {
+        self.core.done.iter().for_each(take);
+        self.core.done.clear();
     }
 
     /// Ends that wait to be taken.
@@ -375,6 +376,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
     }
 
     /// True if there is work that waits for no event.
+    #[inline]
     fn is_working(&self) -> bool {
         !(self.to_disconnect.is_empty()
             && self.to_map.is_empty()
@@ -569,7 +571,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         if operation.kind == Kind::ReadBy {
             if self.reports_remote && !failed {
                 let outcome = Outcome::of(None, Kind::ReadBy, operation.peer);
-                self.done.push_back(Outcome { length, key: operation.key, ..outcome });
+                self.done.push(Outcome { length, key: operation.key, ..outcome });
             }
             return;
         }
@@ -579,7 +581,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         let outcome = Outcome::of(operation.token, operation.kind, operation.peer);
         let (is_tagged, tag) = (operation.is_tagged, operation.tag);
         let length = if failed { 0 } else { length };
-        self.done.push_back(Outcome { is_tagged, tag, length, failure: result.err(), ..outcome });
+        self.done.push(Outcome { is_tagged, tag, length, failure: result.err(), ..outcome });
     }
 
     /// Copies bytes of the program into a chunk for a peer; `None` if there is none for it.

@@ -100,6 +100,15 @@ pub enum Kind {
     ChangedBy,
 }
 
+/// How far an operation is when its call returns.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Begun {
+    /// It is over, and is not reported.
+    Over,
+    /// Its end is reported by an [`Outcome`], unless only a failure is.
+    UnderWay,
+}
+
 /// The end of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome<T> {

@@ -140,8 +140,9 @@ impl Packet {
     /// When there is no room: the fields of each kind fit.
     #[inline]
     pub(crate) fn word(&mut self, word: u64) -> &mut Self {
-        let at = usize::from(self.length);
-        self.bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        let rest = &mut self.bytes[usize::from(self.length)..];
+        let place = rest.first_chunk_mut().expect("the fields of each kind fit");
+        *place = word.to_le_bytes();
         self.length += 8;
         self
     }

@@ -43,7 +43,8 @@ pub struct Found(u64);
 pub(crate) struct Receive<S: Surface> {
     token: S::Token,
     memory: S::Memory,
-    many: Option<Many>,
+    /// A rare one has it, so it is elsewhere.
+    many: Option<Box<Many>>,
 }
 
 /// A receive of several messages.
@@ -139,10 +140,9 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         token: S::Token,
     ) {
         let core = &mut self.core;
-        let many = least.map(|least| Many {
-            number: core.multis.insert(Multi { coming: 0, is_over: false }),
-            at: 0,
-            least,
+        let many = least.map(|least| {
+            let number = core.multis.insert(Multi { coming: 0, is_over: false });
+            Box::new(Many { number, at: 0, least })
         });
         let mut receive = Receive { token, memory, many };
         let (selector, side) = (wanted.selector(), wanted.side());
@@ -179,7 +179,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         let length = usize::try_from(card.total).unwrap_or(usize::MAX);
         let outcome = Outcome::of(Some(token), Kind::Peek, card.from);
         let Card { is_tagged, tag, data, .. } = card;
-        core.done.push_back(Outcome { is_tagged, tag, data, length, ..outcome });
+        core.done.push(Outcome { is_tagged, tag, data, length, ..outcome });
         claim.then_some(Found(number))
     }
 
@@ -200,7 +200,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         self.forget(found);
         let outcome = Outcome::of(Some(token), Kind::Peek, card.from);
         let Card { is_tagged, tag, data, .. } = card;
-        self.core.done.push_back(Outcome { is_tagged, tag, data, ..outcome });
+        self.core.done.push(Outcome { is_tagged, tag, data, ..outcome });
     }
 
     /// Drops a message that was claimed. Nothing is reported.
@@ -213,7 +213,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         let outcome = Outcome::of(Some(token), Kind::Peek, PeerId(0));
         let (is_tagged, tag) = (wanted.is_tagged, wanted.tag);
         let (peer, failure) = (None, Some(Failure::NoMessage));
-        self.core.done.push_back(Outcome { peer, tag, is_tagged, failure, ..outcome });
+        self.core.done.push(Outcome { peer, tag, is_tagged, failure, ..outcome });
     }
 
     /// Cancels the first receive whose token is the one. It is reported as cancelled. False if no
@@ -428,6 +428,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
     }
 
     /// Reports the end of a message for a receive with `room` bytes.
+    #[inline]
     pub(crate) fn end_taken(&mut self, taken: &Taken<S>, room: usize, result: Result<(), Failure>) {
         let Card { from, is_tagged, tag, data, total, .. } = taken.card;
         let total = usize::try_from(total).unwrap_or(usize::MAX);
@@ -435,7 +436,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         let truncated = (surplus > 0).then_some(Failure::Truncated);
         let length = if result.is_err() { 0 } else { total - surplus };
         let last = taken.multi.is_none_or(|number| self.multi_ended(number));
-        self.done.push_back(Outcome {
+        self.done.push(Outcome {
             is_tagged,
             tag,
             data,
@@ -556,7 +557,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         failure: Failure,
     ) {
         let mut last = true;
-        if let Some(many) = receive.many
+        if let Some(many) = &receive.many
             && let Some(multi) = self.multis.get_mut(many.number)
         {
             multi.is_over = true;
@@ -567,7 +568,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         }
         let outcome = Outcome::of(Some(receive.token), Kind::Receive, PeerId(0));
         let failure = Some(failure);
-        self.done.push_back(Outcome { peer, is_tagged, last, failure, ..outcome });
+        self.done.push(Outcome { peer, is_tagged, last, failure, ..outcome });
     }
 
     /// A peer has ended: what it was sending does not come, and receives from it alone fail.

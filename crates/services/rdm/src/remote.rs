@@ -420,7 +420,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
     fn report(&mut self, kind: Kind, from: PeerId, key: u64, length: usize, data: Option<u64>) {
         if self.reports_remote || data.is_some() {
             let outcome = Outcome::of(None, kind, from);
-            self.done.push_back(Outcome { key, length, data, ..outcome });
+            self.done.push(Outcome { key, length, data, ..outcome });
         }
     }
 

@@ -4,7 +4,7 @@ use weft_fabric::Endpoint;
 
 use crate::machine::{Core, Door, Rdm};
 use crate::memory::{Memory, Span, Surface};
-use crate::outcome::{Failure, Kind, Outcome, Refusal};
+use crate::outcome::{Begun, Failure, Kind, Refusal};
 use crate::packet::{ANSWERED, Body, Code, DATA, First, Packet, Reader, SPANS_MAX};
 use crate::peers::PeerId;
 
@@ -58,6 +58,7 @@ pub(crate) enum Cargo<'a, M> {
 }
 
 impl<M: Memory> Cargo<'_, M> {
+    #[inline]
     pub(crate) fn length(&self) -> usize {
         match self {
             Self::Memory(memory) => memory.length(),
@@ -78,12 +79,13 @@ impl<M: Memory> Cargo<'_, M> {
 }
 
 /// The length of a body that is not fetched.
+#[inline]
 pub(crate) fn short(length: usize) -> u32 {
     u32::try_from(length).expect("longer bodies are fetched")
 }
 
 impl<E: Endpoint, S: Surface> Rdm<E, S> {
-    /// Sends a message.
+    /// Sends a message. A short one is over at once: its bytes have left the memory.
     ///
     /// # Errors
     /// [`Refusal`]: nothing was sent. [`Refusal::TooLong`] for more than
@@ -96,27 +98,17 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         memory: &S::Memory,
         how: How,
         token: Option<S::Token>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Begun, Refusal> {
         let door = self.ready(to)?;
         let length = memory.length();
         let flags = if label.data.is_some() { DATA } else { 0 };
         if length <= self.core.options.inline_bytes_max && how != How::Delivered {
-            let mut packet = begin(label, First::inline(flags, short(length)));
+            let mut packet = begin(label);
+            name(&mut packet, label, First::inline(flags, short(length)));
             self.emit_inline(door, to, &mut packet, &Cargo::Memory(memory))?;
-            self.sent(to, label, length, how, token);
-            return Ok(());
+            return Ok(Begun::Over);
         }
         self.send_long(door, to, (label, flags), memory, (how, token))
-    }
-
-    #[inline]
-    fn sent(&mut self, to: PeerId, label: Label, length: usize, how: How, token: Option<S::Token>) {
-        if how == How::Injected {
-            return;
-        }
-        let outcome = Outcome::of(token, Kind::Send, to);
-        let (is_tagged, tag) = (label.tag.is_some(), label.tag.unwrap_or(0));
-        self.core.done.push_back(Outcome { is_tagged, tag, length, ..outcome });
     }
 
     #[inline(never)]
@@ -127,7 +119,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         (label, flags): (Label, u8),
         memory: &S::Memory,
         (how, token): (How, Option<S::Token>),
-    ) -> Result<(), Refusal> {
+    ) -> Result<Begun, Refusal> {
         let length = memory.length();
         let is_inline = length <= self.core.options.inline_bytes_max;
         if !is_inline && how == How::Injected {
@@ -142,13 +134,13 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         {
             let chunk = chunk.map_err(|_| Refusal::TooLong)?;
             let first = First { flags, body: Body::Chunk, chunk, length: short(length) };
-            let packet = begin(label, first);
+            let mut packet = begin(label);
+            name(&mut packet, label, first);
             if let Err(refusal) = self.emit(door, to, &packet) {
                 self.core.take_back(to, chunk);
                 return Err(refusal);
             }
-            self.sent(to, label, length, how, token);
-            return Ok(());
+            return Ok(Begun::Over);
         }
         if self.core.operations.length() >= self.core.options.operations_max {
             return Err(Refusal::Busy);
@@ -166,12 +158,14 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         let number = self.core.operations.insert(operation);
         let sent = if is_inline {
             let first = First::inline(flags | ANSWERED, short(length));
-            let mut packet = begin(label, first);
+            let mut packet = begin(label);
+            name(&mut packet, label, first);
             packet.word(number);
             self.emit_inline(door, to, &mut packet, &Cargo::Memory(memory))
         } else {
             let first = First { flags, body: Body::Fetch, chunk: 0, length: 0 };
-            let mut packet = begin(label, first);
+            let mut packet = begin(label);
+            name(&mut packet, label, first);
             packet.word(number);
             self.core.add_spans(to, &mut packet, memory);
             self.emit(door, to, &packet)
@@ -179,7 +173,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         if sent.is_err() {
             self.core.operations.remove(number);
         }
-        sent
+        sent.map(|()| Begun::UnderWay)
     }
 
     /// Sends a packet with as many bytes of the body as fit, and the others behind it. If the first
@@ -235,9 +229,14 @@ fn next_part<M: Memory>(at: &mut usize, cargo: &Cargo<'_, M>) -> Packet {
     packet
 }
 
-fn begin(label: Label, first: First) -> Packet {
-    let code = if label.tag.is_some() { Code::Tagged } else { Code::Untagged };
-    let mut packet = Packet::new(code);
+#[inline]
+const fn begin(label: Label) -> Packet {
+    Packet::new(if label.tag.is_some() { Code::Tagged } else { Code::Untagged })
+}
+
+/// Writes the head of a message. It is written in place: a packet that is returned is copied.
+#[inline]
+fn name(packet: &mut Packet, label: Label, first: First) {
     packet.word(first.word());
     if let Some(tag) = label.tag {
         packet.word(tag);
@@ -245,7 +244,6 @@ fn begin(label: Label, first: First) -> Packet {
     if let Some(data) = label.data {
         packet.word(data);
     }
-    packet
 }
 
 impl<E: Endpoint, S: Surface> Core<E, S> {

@@ -14,8 +14,8 @@ use rand_chacha::ChaCha8Rng;
 use weft_fabric::{EndpointOptions, NodeId, Transport};
 use weft_rdm::atomics::{Call, Datatype, Operator};
 use weft_rdm::{
-    Failure, How, Kind, Label, Memory, Options, Outcome, Refusal, Registration, Remote, Rights,
-    Wanted,
+    Begun, Failure, How, Kind, Label, Memory, Options, Outcome, Refusal, Registration, Remote,
+    Rights, Wanted,
 };
 use weft_transport_sim::{Settings, SimEndpoint, SimWorld};
 
@@ -160,8 +160,9 @@ impl Run {
         let (peer, token) = (self.name(from, to), self.token(from));
         let label = Label { tag: Some(wire(tag, sequence)), data };
         match self.nodes[from].end.rdm.send(peer, label, &memory, how, Some(token)) {
-            Ok(()) => {
-                let ended = how == How::Injected;
+            Ok(begun) => {
+                let ended = begun == Begun::Over;
+                assert!(ended || how != How::Injected, "its memory is used again");
                 self.nodes[from].sent.entry((to, tag)).or_default().push(Sent { length, ended });
                 if !ended {
                     self.nodes[from].pending.insert(token, Pending::Send(to, tag, sequence));

@@ -3,14 +3,14 @@
 use std::ffi::c_int;
 
 use weft_rdm::atomics::{Call as Atomic, Datatype, Operator};
-use weft_rdm::{Memory, Remote};
+use weft_rdm::{Begun, Memory, Remote};
 
-use crate::abi::{Ioc, MsgAtomic, errno, flag};
 use crate::domain::numbered;
-use crate::ep::{Call, EpObject};
+use crate::ep::{Call, EpObject, started};
 use crate::memory::Pieces;
 use crate::pointers::{In, Object, Out, table};
 use crate::state::Token;
+use weft_libfabric::abi::{Ioc, MsgAtomic, errno, flag};
 
 table!(ATOMIC: 13 = write, writev, writemsg, inject, readwrite, readwritev, readwritemsg,
     compwrite, compwritev, compwritemsg, writevalid, readwritevalid, compwritevalid);
@@ -115,20 +115,20 @@ fn begin(ep: &EpObject, order: &Order, call: Option<Call>) -> isize {
     };
     let token = Token { flags, ..token };
     let begun = it.rdm.atomic(peer, (&atomic, order.remote), result, Some(token));
-    state.started(ep.number, begun)
+    started(ep, state, begun.map(|()| Begun::UnderWay))
 }
 
 type EpRef = Object<EpObject>;
 
 /// An order of a call with a structure.
 fn of_message(msg: &MsgAtomic, form: Form) -> Option<Order> {
-    let [it] = msg.rma_iov.array(msg.rma_iov_count) else { return None };
+    let [it] = In::from(msg.rma_iov).array(msg.rma_iov_count) else { return None };
     Some(Order {
         to: msg.address,
         remote: Remote { key: it.key, address: it.address },
         datatype: msg.datatype,
         op: msg.op,
-        operand: Some(Vectors::Many(msg.iov, msg.iov_count)),
+        operand: Some(Vectors::Many(In::from(msg.iov), msg.iov_count)),
         compare: None,
         result: None,
         form,
@@ -174,7 +174,7 @@ extern "C" fn writev(
 extern "C" fn writemsg(ep: EpRef, msg: In<MsgAtomic>, flags: u64) -> isize {
     let Some(msg) = msg.get() else { return INVALID };
     let Some(order) = of_message(msg, Form::Plain) else { return INVALID };
-    begin(&ep, &order, Some(Call::with(msg.context, flags)))
+    begin(&ep, &order, Some(Call::with(msg.context.addr(), flags)))
 }
 
 extern "C" fn inject(
@@ -245,7 +245,7 @@ extern "C" fn readwritemsg(
     let Some(msg) = msg.get() else { return INVALID };
     let Some(order) = of_message(msg, Form::Fetch) else { return INVALID };
     let result = Some(Vectors::Many(results, result_count));
-    begin(&ep, &Order { result, ..order }, Some(Call::with(msg.context, flags)))
+    begin(&ep, &Order { result, ..order }, Some(Call::with(msg.context.addr(), flags)))
 }
 
 extern "C" fn compwrite(
@@ -311,7 +311,7 @@ extern "C" fn compwritemsg(
     let Some(order) = of_message(msg, Form::Compare) else { return INVALID };
     let compare = Some(Vectors::Many(compares, compare_count));
     let result = Some(Vectors::Many(results, result_count));
-    begin(&ep, &Order { compare, result, ..order }, Some(Call::with(msg.context, flags)))
+    begin(&ep, &Order { compare, result, ..order }, Some(Call::with(msg.context.addr(), flags)))
 }
 
 fn is_valid(datatype: c_int, op: c_int, form: Form, most: Out<usize>) -> c_int {

@@ -3,11 +3,11 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use crate::abi::{ADDRESS_UNSPECIFIED, AvAttr, Fid, class, errno, flag};
 use crate::domain::DomainObject;
-use crate::pointers::{In, Object, Out, Table, Text, table};
+use crate::pointers::{In, Object, Out, Table, Text, head, table};
 use crate::state::{Av, Domain, insert as place};
 use crate::{name, unsupported};
+use weft_libfabric::abi::{ADDRESS_UNSPECIFIED, AvAttr, Fid, class, errno, flag};
 
 #[repr(C)]
 pub struct AvObject {
@@ -28,11 +28,11 @@ pub extern "C" fn open(
     context: usize,
 ) -> c_int {
     // Nothing is inserted later than in the call, and vectors are not shared by name.
-    if attr.get().is_some_and(|it| it.flags & flag::EVENT != 0 || it.name.get().is_some()) {
+    if attr.get().is_some_and(|it| it.flags & flag::EVENT != 0 || !it.name.is_null()) {
         return -errno::ENOSYS;
     }
     let number = place(&mut domain.domain.lock().avs, Av::default());
-    let fid = Fid { class: class::AV, context, ops: (&raw const AV_FID).cast() };
+    let fid = head(class::AV, context, &AV_FID);
     let domain = Arc::clone(&domain.domain);
     av.set(Object::new(AvObject { fid, ops: &AV, domain, number }));
     0

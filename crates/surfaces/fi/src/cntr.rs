@@ -4,11 +4,12 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::abi::{self, CntrAttr, Fid, class, errno};
 use crate::domain::DomainObject;
-use crate::pointers::{In, Object, Out, Table, table};
+use crate::pointers::{In, Object, Out, Table, head, table};
+use crate::rest::rest;
 use crate::state::{Counter, Domain, State, insert};
 use crate::unsupported;
+use weft_libfabric::abi::{self, CntrAttr, Fid, class, errno};
 
 #[repr(C)]
 pub struct CntrObject {
@@ -37,7 +38,7 @@ pub extern "C" fn open(
         return -errno::ENOSYS;
     }
     let number = insert(&mut domain.domain.lock().counters, Counter::default());
-    let fid = Fid { class: class::CNTR, context, ops: (&raw const CNTR_FID).cast() };
+    let fid = head(class::CNTR, context, &CNTR_FID);
     let domain = Arc::clone(&domain.domain);
     cntr.set(Object::new(CntrObject { fid, ops: &CNTR, domain, number }));
     0
@@ -54,7 +55,7 @@ extern "C" fn close(cntr: Object<CntrObject>) -> c_int {
     0
 }
 
-/// Makes progress on the endpoints of a counter. Gives the core to others if nothing came.
+/// Makes progress on the endpoints of a counter.
 fn progress(state: &mut State, number: usize) {
     let endpoints = if state.counter(number).is_of_memory {
         (0..state.endpoints.len()).filter(|it| state.endpoints[*it].is_some()).collect()
@@ -62,22 +63,29 @@ fn progress(state: &mut State, number: usize) {
         state.counter(number).endpoints.clone()
     };
     for endpoint in endpoints {
-        if !state.progress(endpoint) {
-            state.idle(endpoint);
-        }
+        state.progress(endpoint);
     }
 }
 
 extern "C" fn read(cntr: Object<CntrObject>) -> u64 {
-    let mut state = cntr.domain.lock();
-    progress(&mut state, cntr.number);
-    state.counter(cntr.number).value
+    look(&cntr).0
 }
 
 extern "C" fn readerr(cntr: Object<CntrObject>) -> u64 {
+    look(&cntr).1
+}
+
+/// Makes progress. Returns the value and the errors.
+fn look(cntr: &CntrObject) -> (u64, u64) {
     let mut state = cntr.domain.lock();
     progress(&mut state, cntr.number);
-    state.counter(cntr.number).errors
+    let counter = state.counter(cntr.number);
+    let found = (counter.value, counter.errors);
+    if state.is_tired() {
+        drop(state);
+        rest(&cntr.domain);
+    }
+    found
 }
 
 extern "C" fn add(cntr: Object<CntrObject>, value: u64) -> c_int {
@@ -112,16 +120,12 @@ extern "C" fn wait(cntr: Object<CntrObject>, threshold: u64, timeout: c_int) -> 
     let errors = cntr.domain.lock().counter(cntr.number).errors;
     let mut looks: u32 = 0;
     loop {
-        {
-            let mut state = cntr.domain.lock();
-            progress(&mut state, cntr.number);
-            let counter = state.counter(cntr.number);
-            if counter.value >= threshold {
-                return 0;
-            }
-            if counter.errors != errors {
-                return -errno::EAVAIL;
-            }
+        let (value, failed) = look(&cntr);
+        if value >= threshold {
+            return 0;
+        }
+        if failed != errors {
+            return -errno::EAVAIL;
         }
         looks = looks.saturating_add(1);
         if looks.is_multiple_of(64) && limit.is_some_and(|limit| start.elapsed() >= limit) {

@@ -12,11 +12,12 @@ use rustix::time::{
 use weft_fabric::Armed;
 use weft_rdm::Failure;
 
-use crate::abi::{self, CqAttr, CqError, Fid, class, errno};
 use crate::domain::DomainObject;
-use crate::pointers::{In, Object, Out, Table, table};
+use crate::pointers::{In, Object, Out, Table, head, table};
+use crate::rest::rest;
 use crate::state::{Cq, Domain, Entry, State, Waits, insert};
 use crate::unsupported;
+use weft_libfabric::abi::{self, CqAttr, CqError, Fid, class, errno};
 
 #[repr(C)]
 pub struct CqObject {
@@ -29,6 +30,8 @@ pub struct CqObject {
 table!(CQ_FID: 6 = close, unsupported, control, unsupported, unsupported, unsupported);
 table!(CQ: 8 = read, readfrom, readerr, sread, sreadfrom, signal, strerror, unsupported);
 
+/// Nothing is there.
+const AGAIN: isize = -(errno::EAGAIN as isize);
 /// Bytes of an entry by its format: context, message, data, tagged.
 const BYTES: [usize; 5] = [8, 8, 24, 40, 48];
 /// Looks of a wait before it gives the core to others, and before it sleeps.
@@ -60,7 +63,7 @@ pub extern "C" fn open(
     let (entries, endpoints) = (Default::default(), Vec::new());
     let state = Cq { entries, entry_bytes, endpoints, uses: 0, waits };
     let number = insert(&mut domain.domain.lock().cqs, state);
-    let fid = Fid { class: class::CQ, context, ops: (&raw const CQ_FID).cast() };
+    let fid = head(class::CQ, context, &CQ_FID);
     let domain = Arc::clone(&domain.domain);
     cq.set(Object::new(CqObject { fid, ops: &CQ, domain, number }));
     0
@@ -136,7 +139,12 @@ extern "C" fn readfrom(
     sources: Out<u64>,
 ) -> isize {
     let mut state = cq.domain.lock();
-    take(&mut state, cq.number, (buffer, count), sources)
+    let taken = take(&mut state, cq.number, (buffer, count), sources);
+    if taken == AGAIN && state.is_tired() {
+        drop(state);
+        rest(&cq.domain);
+    }
+    taken
 }
 
 /// Makes progress, and takes entries.
@@ -152,37 +160,40 @@ fn take(
     }
     let queue = state.cq(number);
     let mut taken = 0;
-    while taken < count
-        && let Some(entry) = queue.entries.front()
-        && entry.error == 0
-    {
+    let (first, second) = queue.entries.as_slices();
+    let good = first.iter().chain(second).take(count).take_while(|entry| entry.error == 0);
+    for entry in good {
         write(entry, queue.entry_bytes, buffer, taken);
         sources.set_at(taken, entry.source);
-        queue.entries.pop_front();
         taken += 1;
     }
     if taken > 0 {
+        queue.entries.drain(..taken);
         return isize::try_from(taken).unwrap_or(0);
     }
     match queue.entries.front() {
         Some(entry) if entry.error != 0 => -(errno::EAVAIL as isize),
-        _ => -(errno::EAGAIN as isize),
+        _ => AGAIN,
     }
 }
 
 /// Writes an entry, as far as its format goes.
 #[inline]
 fn write(entry: &Entry, bytes: usize, buffer: Out<u8>, index: usize) {
-    let words = [
-        entry.context as u64,
-        entry.flags,
-        entry.length as u64,
-        entry.buffer as u64,
-        entry.data,
-        entry.tag,
-    ];
-    for (word, value) in words[..bytes / 8].iter().enumerate() {
-        buffer.put(index * bytes + word * 8, &value.to_ne_bytes());
+    let context = entry.context as u64;
+    let message = [context, entry.flags, entry.length as u64];
+    let [_, flags, length] = message;
+    match bytes {
+        8 => buffer.cast().set_at(index, context),
+        24 => buffer.cast().set_at(index, message),
+        40 => {
+            let words = [context, flags, length, entry.buffer as u64, entry.data];
+            buffer.cast().set_at(index, words);
+        }
+        _ => {
+            let words = [context, flags, length, entry.buffer as u64, entry.data, entry.tag];
+            buffer.cast().set_at(index, words);
+        }
     }
 }
 
@@ -190,14 +201,14 @@ extern "C" fn readerr(cq: Object<CqObject>, buffer: Out<CqError>, _flags: u64) -
     let mut state = cq.domain.lock();
     let queue = state.cq(cq.number);
     let Some(entry) = queue.entries.front().copied().filter(|entry| entry.error != 0) else {
-        return -(errno::EAGAIN as isize);
+        return AGAIN;
     };
     queue.entries.pop_front();
     if let Some(error) = buffer.get() {
-        error.context = entry.context;
+        error.context = std::ptr::without_provenance_mut(entry.context);
         error.flags = entry.flags;
         error.length = entry.length;
-        error.buffer = entry.buffer;
+        error.buffer = std::ptr::without_provenance_mut(entry.buffer);
         error.data = entry.data;
         error.tag = entry.tag;
         error.surplus = entry.surplus;
@@ -234,7 +245,7 @@ extern "C" fn sreadfrom(
     let mut looks = 0;
     loop {
         let taken = take(&mut cq.domain.lock(), cq.number, (buffer, count), sources);
-        if taken != -(errno::EAGAIN as isize) {
+        if taken != AGAIN {
             return taken;
         }
         looks += 1;

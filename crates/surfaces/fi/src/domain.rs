@@ -6,12 +6,12 @@ use std::sync::Arc;
 use weft_rdm::Registration;
 use weft_rdm::atomics::{Datatype, Operator};
 
-use crate::abi::{AtomicAttr, Fid, MrAttr, class, errno, flag};
 use crate::cntr::CntrObject;
 use crate::memory::Pieces;
-use crate::pointers::{In, Object, Out, Table, table};
+use crate::pointers::{In, Object, Out, Table, head, table};
 use crate::state::{Domain, Mr, rights};
 use crate::{atomic, av, cntr, cq, ep, unsupported};
+use weft_libfabric::abi::{AtomicAttr, Fid, MrAttr, class, errno, flag};
 
 #[repr(C)]
 pub struct DomainObject {
@@ -81,7 +81,7 @@ extern "C" fn bind_mr(mr: Object<MrObject>, other: Object<Fid>, flags: u64) -> c
 
 extern "C" fn control_mr(_mr: Object<MrObject>, command: c_int, _value: usize) -> c_int {
     // Memory is registered at once, so enabling it is nothing.
-    if command == crate::abi::CONTROL_ENABLE { 0 } else { -errno::ENOSYS }
+    if command == weft_libfabric::abi::CONTROL_ENABLE { 0 } else { -errno::ENOSYS }
 }
 
 extern "C" fn query_atomic(
@@ -147,9 +147,11 @@ extern "C" fn regattr(
     mr: Out<Object<Fid>>,
 ) -> c_int {
     let Some(attr) = attr.get() else { return -errno::EINVAL };
-    let Some(pieces) = Pieces::of(attr.iov.array(attr.iov_count)) else { return -errno::EINVAL };
+    let Some(pieces) = Pieces::of(In::from(attr.iov).array(attr.iov_count)) else {
+        return -errno::EINVAL;
+    };
     let asked = (attr.access, attr.offset, attr.requested_key);
-    register(domain, pieces, asked, mr, attr.context)
+    register(domain, pieces, asked, mr, attr.context.addr())
 }
 
 fn register(
@@ -177,7 +179,7 @@ fn register(
     }
     state.mrs.insert(key, Mr { registration, key, writes: None, reads: None });
     drop(state);
-    let fid = Fid { class: class::MR, context, ops: (&raw const MR_FID).cast() };
+    let fid = head(class::MR, context, &MR_FID);
     let domain = Arc::clone(shared);
     let object = MrObject { fid, descriptor: std::ptr::null_mut(), key, domain };
     mr.set(Object::new(object).cast());

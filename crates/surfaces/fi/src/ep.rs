@@ -4,10 +4,10 @@ use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
 use weft_open::{Driver, Opening};
-use weft_rdm::{Options, PeerId, Rdm, Refusal};
+use weft_rdm::{Begun, Options, PeerId, Rdm, Refusal};
 
-use crate::abi::{self, ADDRESS_UNSPECIFIED, Fid, Info, class, errno, flag};
 use crate::atomic::ATOMIC;
 use crate::av::AvObject;
 use crate::cntr::CntrObject;
@@ -15,10 +15,12 @@ use crate::cq::CqObject;
 use crate::domain::DomainObject;
 use crate::memory::Host;
 use crate::message::{MSG, TAGGED};
-use crate::pointers::{In, Object, Out, Table, table};
+use crate::pointers::{In, Object, Out, Table, head, table};
+use crate::rest::rest;
 use crate::rma::RMA;
 use crate::state::{Bound, Counted, Datagrams, Domain, Ep, State, Token, insert};
 use crate::{host, name, unsupported};
+use weft_libfabric::abi::{self, ADDRESS_UNSPECIFIED, Fid, Info, class, errno, flag};
 
 #[repr(C)]
 pub struct EpObject {
@@ -102,7 +104,7 @@ pub extern "C" fn open(
     }
     let number = insert(&mut all.endpoints, state);
     drop(all);
-    let fid = Fid { class: class::EP, context, ops: (&raw const EP_FID).cast() };
+    let fid = head(class::EP, context, &EP_FID);
     ep.set(Object::new(EpObject {
         fid,
         ops: &EP,
@@ -318,9 +320,9 @@ extern "C" fn sends_left(_ep: Object<EpObject>) -> isize {
 
 /// The result of a call for a program.
 #[inline]
-pub fn result(result: Result<(), Refusal>) -> isize {
+fn result(result: Result<Begun, Refusal>) -> isize {
     match result {
-        Ok(()) => 0,
+        Ok(_) => 0,
         Err(Refusal::Busy) => -(errno::EAGAIN as isize),
         Err(Refusal::PeerDown) => -(errno::ECONNRESET as isize),
         Err(Refusal::TooLong) => -(errno::EMSGSIZE as isize),
@@ -356,6 +358,31 @@ impl Call {
     }
 }
 
+/// Ends the start of an operation: what is over already is reported, and a refusal is a reason to
+/// make progress.
+#[inline]
+pub fn started(
+    ep: &EpObject,
+    mut state: MutexGuard<'_, State>,
+    begun: Result<Begun, Refusal>,
+) -> isize {
+    match begun {
+        Ok(_) => {
+            if state.ep(ep.number).rdm.outcomes() > 0 {
+                state.settle(ep.number);
+            }
+        }
+        Err(Refusal::Busy) => {
+            if !state.progress(ep.number) && state.is_tired() {
+                drop(state);
+                rest(&ep.domain);
+            }
+        }
+        Err(_) => {}
+    }
+    result(begun)
+}
+
 impl State {
     /// The peer that an operation is for.
     #[inline]
@@ -370,25 +397,5 @@ impl State {
             return Ok(None);
         }
         self.target(ep, address).map(Some)
-    }
-
-    /// Ends the start of an operation: what is over already is reported, and a refusal is a reason
-    /// to make progress.
-    #[inline]
-    pub fn started(&mut self, ep: usize, begun: Result<(), Refusal>) -> isize {
-        match begun {
-            Ok(()) => {
-                if self.ep(ep).rdm.outcomes() > 0 {
-                    self.settle(ep);
-                }
-            }
-            Err(Refusal::Busy) => {
-                if !self.progress(ep) {
-                    self.idle(ep);
-                }
-            }
-            Err(_) => {}
-        }
-        result(begun)
     }
 }

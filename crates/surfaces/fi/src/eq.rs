@@ -6,10 +6,10 @@ use std::ffi::c_int;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::abi::{EqAttr, Fid, class, errno};
 use crate::fabric::FabricObject;
-use crate::pointers::{In, Object, Out, Table, table};
+use crate::pointers::{In, Object, Out, Table, head, table};
 use crate::unsupported;
+use weft_libfabric::abi::{EqAttr, Fid, class, errno};
 
 #[repr(C)]
 pub struct EqObject {
@@ -33,7 +33,7 @@ pub extern "C" fn open(
     eq: Out<Object<EqObject>>,
     context: usize,
 ) -> c_int {
-    let fid = Fid { class: class::EQ, context, ops: (&raw const EQ_FID).cast() };
+    let fid = head(class::EQ, context, &EQ_FID);
     let (events, written) = (Mutex::default(), Condvar::new());
     eq.set(Object::new(EqObject { fid, ops: &EQ, events, written }));
     0
@@ -48,7 +48,7 @@ fn again() -> isize {
     -(errno::EAGAIN as isize)
 }
 
-const FLAG_PEEK: u64 = crate::abi::flag::PEEK;
+const FLAG_PEEK: u64 = weft_libfabric::abi::flag::PEEK;
 
 extern "C" fn read(
     eq: Object<EqObject>,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use weft_fabric::Armed;
 
-use crate::abi::{FabricAttr, Fid, Info, class, errno};
 use crate::cq::{self, CqObject};
 use crate::domain::{DOMAIN, DOMAIN_FID, DomainObject, MR};
 use crate::eq;
-use crate::pointers::{In, Object, Out, Table, table};
+use crate::pointers::{In, Object, Out, Table, head, table};
 use crate::state::Domain;
-use crate::{abi, unsupported};
+use crate::unsupported;
+use weft_libfabric::abi::{self, FabricAttr, Fid, Info, class, errno};
 
 #[repr(C)]
 pub struct FabricObject {
@@ -29,8 +29,8 @@ pub extern "C" fn open(
     fabric: Out<Object<FabricObject>>,
     context: usize,
 ) -> c_int {
-    let fid = Fid { class: class::FABRIC, context, ops: (&raw const FABRIC_FID).cast() };
-    let api_version = attr.get().map_or(abi::VERSION, |attr| attr.api_version);
+    let fid = head(class::FABRIC, context, &FABRIC_FID);
+    let api_version = attr.get().map_or(abi::VERSION_NEWEST, |attr| attr.api_version);
     fabric.set(Object::new(FabricObject { fid, ops: &FABRIC, api_version }));
     0
 }
@@ -51,7 +51,7 @@ extern "C" fn domain(
     let is_basic = mode == abi::mr_mode::BASIC;
     let has = |bit| is_basic || (mode != abi::mr_mode::SCALABLE && mode & bit != 0);
     let state = Domain::new(has(abi::mr_mode::VIRT_ADDR), has(abi::mr_mode::PROV_KEY));
-    let fid = Fid { class: class::DOMAIN, context, ops: (&raw const DOMAIN_FID).cast() };
+    let fid = head(class::DOMAIN, context, &DOMAIN_FID);
     domain.set(Object::new(DomainObject { fid, ops: &DOMAIN, mr: &MR, domain: Arc::new(state) }));
     0
 }

@@ -7,7 +7,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 
-use crate::abi::Info;
+use weft_libfabric::abi::Info;
 
 type Duplicate = unsafe extern "C" fn(*const Info) -> *mut Info;
 

@@ -8,10 +8,12 @@ use std::ffi::c_int;
 
 use weft_rdm::Options;
 
-use crate::abi::{self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr, errno, flag};
 use crate::memory::PIECES_MAX;
 use crate::pointers::{In, Out, Text};
 use crate::{host, name};
+use weft_libfabric::abi::{
+    self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr, errno, flag,
+};
 
 /// The words of the protocol, `weft` in ASCII.
 const PROTOCOL: u32 = 0x7765_6674;

@@ -11,13 +11,13 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `abi` | structures and numbers |
 //! | `pointers` | all that is believed of what a program passes |
 //! | `host` | the libfabric that loaded this provider |
 //! | `info`, `name` | what is offered; names of endpoints |
 //! | `fabric`, `domain`, `av`, `eq`, `cq`, `cntr`, `ep` | objects |
 //! | `message`, `rma`, `atomic` | operations |
 //! | `state` | what the lock of a domain guards |
+//! | `rest` | waiting without keeping the processor from others |
 //! | `memory` | memory of the program, copies by the kernel |
 //!
 //! # Invariants
@@ -25,7 +25,6 @@
 //! - Each entry of each table is a function.
 //! - An object that others hold is not closed (EBUSY).
 
-mod abi;
 mod atomic;
 mod av;
 mod cntr;
@@ -40,19 +39,20 @@ mod memory;
 mod message;
 mod name;
 mod pointers;
+mod rest;
 mod rma;
 mod state;
 
 use std::ffi::c_int;
 
-use abi::{Provider, errno};
+use weft_libfabric::abi::{Provider, VERSION_NEWEST, errno};
 
 /// The version of this provider: of two with one name the higher one is used.
 const PROVIDER_VERSION: u32 = 1 << 16;
 
 static PROVIDER: Provider = Provider {
     version: PROVIDER_VERSION,
-    api_version: abi::VERSION,
+    api_version: VERSION_NEWEST,
     context: [0; 4],
     name: c"weft".as_ptr(),
     getinfo: info::getinfo as *const (),

@@ -1,12 +1,13 @@
 //! Memory of the program, as the protocol sees it; copies by the kernel from other processes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use weft_rdm::atomics::Call;
 use weft_rdm::{Fault, Introduction, Memory, Span, Surface};
 
-use crate::abi::Ioc;
 use crate::state::Token;
+use weft_libfabric::abi::Ioc;
 
 /// Pieces of memory of one operation at most.
 pub const PIECES_MAX: usize = 4;
@@ -19,31 +20,30 @@ const GUARDED_BYTES: usize = 4096;
 /// Pieces of memory that the program passed.
 ///
 /// It keeps them as they are until the operation ends; that is the contract of fi_msg(3).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Pieces {
-    pieces: [(usize, usize); PIECES_MAX],
-    count: usize,
-    length: usize,
+    /// The first address, and the bytes of all pieces.
+    whole: (usize, usize),
+    /// The pieces, if there is more than one. Each receive that waits keeps this structure, so it is
+    /// small for the usual one.
+    several: Option<Arc<Vec<(usize, usize)>>>,
     /// Only a part of it may be there.
     is_guarded: bool,
 }
 
 impl Pieces {
-    pub const EMPTY: Self =
-        Self { pieces: [(0, 0); PIECES_MAX], count: 0, length: 0, is_guarded: false };
+    pub const EMPTY: Self = Self::one(0, 0);
 
     /// One piece.
     #[inline]
     pub const fn one(address: usize, length: usize) -> Self {
-        let mut pieces = [(0, 0); PIECES_MAX];
-        pieces[0] = (address, length);
-        Self { pieces, count: 1, length, is_guarded: length > PRESENT_BYTES_MAX }
+        let is_guarded = length > PRESENT_BYTES_MAX;
+        Self { whole: (address, length), several: None, is_guarded }
     }
 
     /// Several pieces; `None` if they are too many, or too long for one memory.
     pub fn of(vectors: &[libc::iovec]) -> Option<Self> {
-        let pieces = vectors.iter().map(|it| (it.iov_base.addr(), it.iov_len));
-        Self::collect(pieces)
+        Self::collect(vectors.iter().map(|it| (it.iov_base.addr(), it.iov_len)))
     }
 
     /// The same of words of `bytes` each.
@@ -51,26 +51,36 @@ impl Pieces {
         Self::collect(vectors.iter().map(|it| (it.address, it.count.saturating_mul(bytes))))
     }
 
-    fn collect(pieces: impl Iterator<Item = (usize, usize)>) -> Option<Self> {
-        let mut all = Self::EMPTY;
-        for (address, length) in pieces {
-            *all.pieces.get_mut(all.count)? = (address, length);
-            all.count += 1;
-            all.length = all.length.checked_add(length)?;
+    fn collect(mut pieces: impl ExactSizeIterator<Item = (usize, usize)>) -> Option<Self> {
+        if pieces.len() > PIECES_MAX {
+            return None;
         }
-        all.is_guarded = all.length > PRESENT_BYTES_MAX;
-        Some(all)
+        if pieces.len() <= 1 {
+            return Some(pieces.next().map_or(Self::EMPTY, |(at, length)| Self::one(at, length)));
+        }
+        let several: Vec<(usize, usize)> = pieces.collect();
+        let mut lengths = several.iter().map(|(_, length)| *length);
+        let length = lengths.try_fold(0_usize, usize::checked_add)?;
+        let is_guarded = length > PRESENT_BYTES_MAX;
+        let first = several[0].0;
+        Some(Self { whole: (first, length), several: Some(Arc::new(several)), is_guarded })
     }
 
     /// The address of the first byte.
     pub const fn address(&self) -> usize {
-        self.pieces[0].0
+        self.whole.0
+    }
+
+    fn pieces(&self) -> &[(usize, usize)] {
+        let several = self.several.as_ref().map(|several| several.as_slice());
+        several.unwrap_or(std::slice::from_ref(&self.whole))
     }
 
     /// The pieces of a range.
+    #[inline]
     fn range(&self, at: usize, length: usize) -> impl Iterator<Item = (usize, usize)> {
         let (mut skip, mut rest) = (at, length);
-        self.pieces.into_iter().take(self.count).filter_map(move |(address, bytes)| {
+        self.pieces().iter().filter_map(move |&(address, bytes)| {
             let skipped = skip.min(bytes);
             skip -= skipped;
             let taken = (bytes - skipped).min(rest);
@@ -80,60 +90,109 @@ impl Pieces {
     }
 }
 
+/// Memory that the program passed.
+#[inline]
+fn present<'a>(address: usize, length: usize) -> &'a [u8] {
+    if length == 0 {
+        return &[];
+    }
+    let start: *const u8 = std::ptr::with_exposed_provenance(address);
+    // SAFETY: the program passed this memory and does not change it before the operation ends; a
+    // registration is there as long as it is registered.
+    unsafe { std::slice::from_raw_parts(start, length) }
+}
+
+/// The same, to be written.
+#[inline]
+fn present_mut<'a>(address: usize, length: usize) -> &'a mut [u8] {
+    if length == 0 {
+        return &mut [];
+    }
+    let start: *mut u8 = std::ptr::with_exposed_provenance_mut(address);
+    // SAFETY: as above, and it leaves this memory to the operation.
+    unsafe { std::slice::from_raw_parts_mut(start, length) }
+}
+
+impl Pieces {
+    #[inline(never)]
+    fn pour_pieces(
+        &self,
+        at: usize,
+        length: usize,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Fault> {
+        for (address, length) in self.range(at, length) {
+            if !self.is_guarded {
+                take(present(address, length));
+                continue;
+            }
+            guarded(address, length, |bytes, address| {
+                copy_by_kernel(libc::process_vm_readv, own(), bytes, address)?;
+                take(bytes);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn fill_pieces(
+        &self,
+        at: usize,
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Fault> {
+        for (address, length) in self.range(at, length) {
+            if !self.is_guarded {
+                fill(present_mut(address, length));
+                continue;
+            }
+            guarded(address, length, |bytes, address| {
+                fill(bytes);
+                copy_by_kernel(libc::process_vm_writev, own(), bytes, address)
+            })?;
+        }
+        Ok(())
+    }
+}
+
 impl Memory for Pieces {
     #[inline]
     fn length(&self) -> usize {
-        self.length
+        self.whole.1
     }
 
     fn part(&self, at: usize, length: usize) -> Self {
-        let mut part = Self { is_guarded: self.is_guarded, length, ..Self::EMPTY };
-        for (place, piece) in part.pieces.iter_mut().zip(self.range(at, length)) {
-            *place = piece;
-            part.count += 1;
+        if self.several.is_none() {
+            return Self { is_guarded: self.is_guarded, ..Self::one(self.whole.0 + at, length) };
         }
-        part
+        let several: Vec<(usize, usize)> = self.range(at, length).collect();
+        let first = several.first().map_or(self.whole.0, |(address, _)| *address);
+        let several = Some(Arc::new(several));
+        Self { whole: (first, length), several, is_guarded: self.is_guarded }
     }
 
     #[inline]
     fn pour(&self, at: usize, length: usize, take: &mut dyn FnMut(&[u8])) -> Result<(), Fault> {
-        for (address, length) in self.range(at, length) {
-            if self.is_guarded {
-                guarded(address, length, |bytes, address| {
-                    copy_by_kernel(libc::process_vm_readv, own(), bytes, address)?;
-                    take(bytes);
-                    Ok(())
-                })?;
-                continue;
-            }
-            let start: *const u8 = std::ptr::with_exposed_provenance(address);
-            // SAFETY: the program passed this memory and does not change it before the operation
-            // ends; a registration is there as long as it is registered.
-            take(unsafe { std::slice::from_raw_parts(start, length) });
+        if self.is_guarded || self.several.is_some() {
+            return self.pour_pieces(at, length, take);
         }
+        take(present(self.whole.0 + at, length));
         Ok(())
     }
 
     #[inline]
     fn fill(&self, at: usize, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Fault> {
-        for (address, length) in self.range(at, length) {
-            if self.is_guarded {
-                guarded(address, length, |bytes, address| {
-                    fill(bytes);
-                    copy_by_kernel(libc::process_vm_writev, own(), bytes, address)
-                })?;
-                continue;
-            }
-            let start: *mut u8 = std::ptr::with_exposed_provenance_mut(address);
-            // SAFETY: as above, and it leaves this memory to the operation.
-            fill(unsafe { std::slice::from_raw_parts_mut(start, length) });
+        if self.is_guarded || self.several.is_some() {
+            return self.fill_pieces(at, length, fill);
         }
+        fill(present_mut(self.whole.0 + at, length));
         Ok(())
     }
 
     fn spans(&self) -> Option<Vec<Span>> {
         let span = |(address, length)| Span { address: address as u64, length: length as u64 };
-        Some(self.range(0, self.length).map(span).collect())
+        Some(self.range(0, self.length()).map(span).collect())
     }
 
     fn change(&self, at: usize, call: &Call<'_>) -> Result<Vec<u8>, Fault> {
@@ -302,7 +361,7 @@ impl Surface for Host {
         mut skip: u64,
         target: &Pieces,
     ) -> Result<(), Fault> {
-        let mut rest = target.length;
+        let mut rest = target.length();
         let mut there = Vec::with_capacity(spans.len());
         for span in spans {
             let skipped = skip.min(span.length);
@@ -315,7 +374,7 @@ impl Surface for Host {
             rest -= length;
         }
         let here: Vec<libc::iovec> =
-            target.range(0, target.length).map(|(at, length)| vector(at, length)).collect();
+            target.range(0, target.length()).map(|(at, length)| vector(at, length)).collect();
         // SAFETY: the local pieces are memory that the program left to this operation; the others
         // are only numbers here, which the kernel checks.
         let copied = unsafe {
@@ -328,7 +387,7 @@ impl Surface for Host {
                 0,
             )
         };
-        if usize::try_from(copied) != Ok(target.length) || !from.lives() {
+        if usize::try_from(copied) != Ok(target.length()) || !from.lives() {
             return Err(Fault);
         }
         Ok(())

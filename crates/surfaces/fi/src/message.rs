@@ -1,12 +1,12 @@
 //! Messages, without and with a tag.
 
-use weft_rdm::{How, Label, Memory, Wanted};
+use weft_rdm::{Begun, How, Label, Memory, Wanted};
 
-use crate::abi::{Msg, MsgTagged, errno, flag};
-use crate::ep::{Call, EpObject};
+use crate::ep::{Call, EpObject, started};
 use crate::memory::Pieces;
 use crate::pointers::{In, Object, table};
-use crate::state::{Counted, Ep, State, Token};
+use crate::state::{Counted, Entry, Ep, State, Token};
+use weft_libfabric::abi::{Msg, MsgTagged, errno, flag};
 
 table!(MSG: 9 = recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata);
 table!(TAGGED: 9 = trecv, trecvv, trecvmsg, tsend, tsendv, tsendmsg, tinject, tsenddata,
@@ -48,7 +48,10 @@ fn transmit(
         _ => label,
     };
     let sent = it.rdm.send(peer, label, &memory, how(flags), Some(token));
-    state.started(ep.number, sent)
+    if sent == Ok(Begun::Over) {
+        state.sent(ep.number, token, label.tag, memory.length());
+    }
+    started(ep, state, sent)
 }
 
 #[inline]
@@ -62,7 +65,7 @@ fn injected(ep: &EpObject, address: u64, label: Label, memory: Pieces) -> isize 
     if sent.is_ok() {
         state.count(ep.number, Counted::Send);
     }
-    state.started(ep.number, sent)
+    started(ep, state, sent)
 }
 
 #[inline]
@@ -92,7 +95,7 @@ fn receive(
     } else {
         it.rdm.receive(&wanted, memory, None, token);
     }
-    state.started(ep.number, Ok(()))
+    started(ep, state, Ok(Begun::UnderWay))
 }
 
 /// Looks for a message, claims it, receives what was claimed, or drops it.
@@ -124,7 +127,19 @@ fn found(it: &mut Ep, wanted: &Wanted, memory: Pieces, flags: u64, token: Token)
 }
 
 impl State {
+    /// Counts and reports a send that was over at once.
+    #[inline]
+    fn sent(&mut self, ep: usize, token: Token, tag: Option<u64>, length: usize) {
+        self.count(ep, Counted::Send);
+        if token.entry
+            && let Some(bound) = self.ep(ep).transmit
+        {
+            self.cq(bound.cq).entries.push_back(Entry::of_send(token, tag, length));
+        }
+    }
+
     /// Counts an operation that makes no outcome.
+    #[inline]
     pub fn count(&mut self, ep: usize, counted: Counted) {
         if let Some(counter) = self.ep(ep).counters[counted as usize] {
             self.counter(counter).value += 1;
@@ -167,8 +182,8 @@ extern "C" fn recvv(
 
 extern "C" fn recvmsg(ep: EpRef, msg: In<Msg>, flags: u64) -> isize {
     let Some(msg) = msg.get() else { return INVALID };
-    let memory = Pieces::of(msg.iov.array(msg.iov_count));
-    receive(&ep, (msg.address, None), memory, Call::with(msg.context, flags))
+    let memory = Pieces::of(In::from(msg.iov).array(msg.iov_count));
+    receive(&ep, (msg.address, None), memory, Call::with(msg.context.addr(), flags))
 }
 
 extern "C" fn send(ep: EpRef, buf: usize, len: usize, _: usize, to: u64, context: usize) -> isize {
@@ -181,8 +196,14 @@ extern "C" fn sendv(ep: EpRef, iov: Iov, _: usize, count: usize, to: u64, contex
 
 extern "C" fn sendmsg(ep: EpRef, msg: In<Msg>, flags: u64) -> isize {
     let Some(msg) = msg.get() else { return INVALID };
-    let memory = Pieces::of(msg.iov.array(msg.iov_count));
-    transmit(&ep, msg.address, untagged(Some(msg.data)), memory, Call::with(msg.context, flags))
+    let memory = Pieces::of(In::from(msg.iov).array(msg.iov_count));
+    transmit(
+        &ep,
+        msg.address,
+        untagged(Some(msg.data)),
+        memory,
+        Call::with(msg.context.addr(), flags),
+    )
 }
 
 extern "C" fn inject(ep: EpRef, buf: usize, len: usize, to: u64) -> isize {
@@ -235,9 +256,9 @@ extern "C" fn trecvv(
 
 extern "C" fn trecvmsg(ep: EpRef, msg: In<MsgTagged>, flags: u64) -> isize {
     let Some(msg) = msg.get() else { return INVALID };
-    let memory = Pieces::of(msg.iov.array(msg.iov_count));
+    let memory = Pieces::of(In::from(msg.iov).array(msg.iov_count));
     let tag = Some((msg.tag, msg.ignore));
-    receive(&ep, (msg.address, tag), memory, Call::with(msg.context, flags))
+    receive(&ep, (msg.address, tag), memory, Call::with(msg.context.addr(), flags))
 }
 
 extern "C" fn tsend(
@@ -266,9 +287,9 @@ extern "C" fn tsendv(
 
 extern "C" fn tsendmsg(ep: EpRef, msg: In<MsgTagged>, flags: u64) -> isize {
     let Some(msg) = msg.get() else { return INVALID };
-    let memory = Pieces::of(msg.iov.array(msg.iov_count));
+    let memory = Pieces::of(In::from(msg.iov).array(msg.iov_count));
     let label = tagged(msg.tag, Some(msg.data));
-    transmit(&ep, msg.address, label, memory, Call::with(msg.context, flags))
+    transmit(&ep, msg.address, label, memory, Call::with(msg.context.addr(), flags))
 }
 
 extern "C" fn tinject(ep: EpRef, buf: usize, len: usize, to: u64, tag: u64) -> isize {

@@ -7,6 +7,8 @@
 
 use std::ffi::{CStr, c_char};
 
+use weft_libfabric::abi::Fid;
+
 /// An object that this provider made.
 #[repr(transparent)]
 pub struct Object<T>(*const T);
@@ -120,6 +122,11 @@ impl<T> Out<T> {
         self.set_at(0, value);
     }
 
+    /// The same place for things of another type.
+    pub const fn cast<U>(self) -> Out<U> {
+        Out(self.0.cast())
+    }
+
     /// The place, to change some of it.
     pub fn get<'a>(self) -> Option<&'a mut T> {
         // SAFETY: the program passes a place that holds such a thing, or null, and touches it not
@@ -151,6 +158,12 @@ impl Out<u8> {
             unsafe { self.0.add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
     }
+}
+
+/// The head of an object.
+pub fn head<const N: usize>(class: usize, context: usize, ops: &'static Table<N>) -> Fid {
+    let context = std::ptr::without_provenance_mut(context);
+    Fid { class, context, ops: (&raw const *ops).cast() }
 }
 
 /// A function in a table.

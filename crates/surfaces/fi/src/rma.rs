@@ -1,13 +1,13 @@
 //! Reads and writes of memory of peers.
 
-use weft_rdm::{How, Memory, Remote};
+use weft_rdm::{Begun, How, Memory, Remote};
 
-use crate::abi::{MsgRma, errno, flag};
-use crate::ep::{Call, EpObject};
+use crate::ep::{Call, EpObject, started};
 use crate::memory::Pieces;
 use crate::message::how;
 use crate::pointers::{In, Object, table};
 use crate::state::Token;
+use weft_libfabric::abi::{MsgRma, errno, flag};
 
 table!(RMA: 9 = read, readv, readmsg, write, writev, writemsg, inject, writedata, injectdata);
 
@@ -47,7 +47,7 @@ fn begin(
             it.rdm.write(peer, (&memory, remote), data, how(flags), Some(token))
         }
     };
-    state.started(ep.number, begun)
+    started(ep, state, begun.map(|()| Begun::UnderWay))
 }
 
 fn injected(
@@ -65,14 +65,14 @@ fn injected(
     let token = Token { context: 0, buffer: 0, entry: false, flags: 0 };
     let it = state.ep(ep.number);
     let begun = it.rdm.write(peer, (&memory, remote), data, How::Injected, Some(token));
-    state.started(ep.number, begun)
+    started(ep, state, begun.map(|()| Begun::UnderWay))
 }
 
 /// The place that a call with a structure names.
 fn place(msg: &MsgRma) -> Option<(Option<Pieces>, Remote)> {
-    let [it] = msg.rma_iov.array(msg.rma_iov_count) else { return None };
-    let memory = Pieces::of(msg.iov.array(msg.iov_count));
-    let fits = memory.is_some_and(|memory| memory.length() == it.length);
+    let [it] = In::from(msg.rma_iov).array(msg.rma_iov_count) else { return None };
+    let memory = Pieces::of(In::from(msg.iov).array(msg.iov_count));
+    let fits = memory.as_ref().is_some_and(|memory| memory.length() == it.length);
     fits.then_some((memory, Remote { key: it.key, address: it.address }))
 }
 
@@ -110,7 +110,7 @@ extern "C" fn readv(
 extern "C" fn readmsg(ep: EpRef, msg: In<MsgRma>, flags: u64) -> isize {
     let Some(msg) = msg.get() else { return INVALID };
     let Some(places) = place(msg) else { return INVALID };
-    begin(&ep, msg.address, Direction::Read, places, Call::with(msg.context, flags))
+    begin(&ep, msg.address, Direction::Read, places, Call::with(msg.context.addr(), flags))
 }
 
 extern "C" fn write(
@@ -145,7 +145,7 @@ extern "C" fn writemsg(ep: EpRef, msg: In<MsgRma>, flags: u64) -> isize {
     let Some(msg) = msg.get() else { return INVALID };
     let Some(places) = place(msg) else { return INVALID };
     let direction = Direction::Write(Some(msg.data));
-    begin(&ep, msg.address, direction, places, Call::with(msg.context, flags))
+    begin(&ep, msg.address, direction, places, Call::with(msg.context.addr(), flags))
 }
 
 extern "C" fn inject(ep: EpRef, buf: usize, len: usize, to: u64, address: u64, key: u64) -> isize {

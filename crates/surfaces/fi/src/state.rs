@@ -10,8 +10,9 @@ use weft_open::AnyEndpoint;
 use weft_rdm::{Failure, Found, Kind, Outcome, PeerId, Rdm, Registration, Rights};
 use weft_sync::contention;
 
-use crate::abi::{ADDRESS_UNSPECIFIED, errno, flag};
 use crate::memory::{Host, Pieces};
+use crate::rest::looks_max;
+use weft_libfabric::abi::{ADDRESS_UNSPECIFIED, errno, flag};
 
 /// The protocol on an endpoint.
 pub type Datagrams = Rdm<AnyEndpoint, Host>;
@@ -135,7 +136,6 @@ pub struct Ep {
     peers: Vec<Option<PeerId>>,
     /// Places in the vector by peer.
     addresses: Vec<u64>,
-    pub looks: u32,
 }
 
 /// Registered memory.
@@ -157,6 +157,8 @@ pub struct State {
     pub avs: Vec<Option<Av>>,
     pub mrs: HashMap<u64, Mr>,
     pub keys: u64,
+    /// Looks in a row that found nothing.
+    looks: u32,
 }
 
 /// A domain: its state, and what never changes.
@@ -193,10 +195,6 @@ pub fn insert<T>(places: &mut Vec<Option<T>>, value: T) -> usize {
 
 /// The time that an endpoint has at its end to send what it accepted.
 const LEAVING: std::time::Duration = std::time::Duration::from_secs(1);
-/// Polls that found nothing, after which the core is given to others.
-const LOOKS_MAX: u32 = 256;
-/// The same where others wanted it lately.
-const LOOKS_CONTENDED: u32 = 8;
 
 impl State {
     #[inline]
@@ -271,40 +269,43 @@ impl State {
         if any {
             self.settle(number);
         }
-        any || events > 0
+        let found = any || events > 0;
+        self.looks = if found { 0 } else { self.looks + 1 };
+        found
     }
 
-    /// Notes that a poll found nothing; now and then the core is given to others.
-    pub fn idle(&mut self, number: usize) {
-        let ep = self.ep(number);
-        ep.looks += 1;
-        let most = if contention::is_contended() { LOOKS_CONTENDED } else { LOOKS_MAX };
-        if ep.looks >= most {
-            ep.looks = 0;
-            contention::yield_core();
+    /// True when so many looks found nothing that the program is to rest.
+    #[inline]
+    pub fn is_tired(&mut self) -> bool {
+        let is_tired = self.looks >= looks_max();
+        if is_tired {
+            self.looks = 0;
         }
+        is_tired
     }
 
     /// Takes what ended on an endpoint to its queues and counters.
     pub fn settle(&mut self, number: usize) {
         let Self { endpoints, cqs, counters, mrs, .. } = self;
         let Some(ep) = endpoints[number].as_mut() else { return };
-        while let Some(outcome) = ep.rdm.next_outcome() {
+        let Ep { rdm, counters: own, addresses, transmit, receive, .. } = ep;
+        let (transmit, receive) = (*transmit, *receive);
+        rdm.take_outcomes(|outcome| {
             let (counted, bound) = match outcome.kind {
-                Kind::Send => (Some(Counted::Send), ep.transmit),
-                Kind::Receive => (Some(Counted::Receive), ep.receive),
-                Kind::Peek => (None, ep.receive),
-                Kind::Write => (Some(Counted::Write), ep.transmit),
-                Kind::Read => (Some(Counted::Read), ep.transmit),
+                Kind::Send => (Some(Counted::Send), transmit),
+                Kind::Receive => (Some(Counted::Receive), receive),
+                Kind::Peek => (None, receive),
+                Kind::Write => (Some(Counted::Write), transmit),
+                Kind::Read => (Some(Counted::Read), transmit),
                 Kind::Atomic => {
                     let reads = outcome.token.is_some_and(|token| token.flags & flag::READ != 0);
-                    (Some(if reads { Counted::Read } else { Counted::Write }), ep.transmit)
+                    (Some(if reads { Counted::Read } else { Counted::Write }), transmit)
                 }
-                Kind::WrittenBy | Kind::ChangedBy => (Some(Counted::RemoteWrite), ep.receive),
-                Kind::ReadBy => (Some(Counted::RemoteRead), ep.receive),
+                Kind::WrittenBy | Kind::ChangedBy => (Some(Counted::RemoteWrite), receive),
+                Kind::ReadBy => (Some(Counted::RemoteRead), receive),
             };
             if let Some(counted) = counted
-                && let Some(counter) = ep.counters[counted as usize]
+                && let Some(counter) = own[counted as usize]
                 && let Some(counter) = counters[counter].as_mut()
             {
                 if outcome.failure.is_some() {
@@ -321,14 +322,12 @@ impl State {
             if let Some(counter) = of_memory.and_then(|counter| counters[counter].as_mut()) {
                 counter.value += 1;
             }
-            let Some(cq) = bound.and_then(|bound| cqs[bound.cq].as_mut()) else { continue };
-            let entry = entry(ep, &outcome);
             let is_wanted = outcome.failure.is_some()
                 || outcome.token.map_or(outcome.data.is_some(), |token| token.entry);
-            if is_wanted {
-                cq.entries.push_back(entry);
+            if is_wanted && let Some(cq) = bound.and_then(|bound| cqs[bound.cq].as_mut()) {
+                cq.entries.push_back(entry(addresses, outcome));
             }
-        }
+        });
     }
 
     /// Makes progress on all endpoints of a queue.
@@ -336,11 +335,7 @@ impl State {
     pub fn progress_cq(&mut self, number: usize) {
         for index in 0..self.cq(number).endpoints.len() {
             let endpoint = self.cq(number).endpoints[index];
-            if self.progress(endpoint) {
-                self.ep(endpoint).looks = 0;
-            } else if self.cq(number).entries.is_empty() {
-                self.idle(endpoint);
-            }
+            self.progress(endpoint);
         }
     }
 
@@ -379,7 +374,6 @@ impl Ep {
             claims: HashMap::new(),
             peers: Vec::new(),
             addresses: Vec::new(),
-            looks: 0,
         }
     }
 
@@ -391,7 +385,7 @@ impl Ep {
             if self.rdm.poll() == 0 {
                 contention::yield_core();
             }
-            while self.rdm.next_outcome().is_some() {}
+            self.rdm.take_outcomes(|_| ());
         }
     }
 
@@ -401,7 +395,28 @@ impl Ep {
     }
 }
 
-fn entry(ep: &Ep, outcome: &Outcome<Token>) -> Entry {
+impl Entry {
+    /// The good end of a send.
+    #[inline]
+    pub fn of_send(token: Token, tag: Option<u64>, length: usize) -> Self {
+        let kind = if tag.is_some() { flag::TAGGED } else { flag::MSG };
+        Self {
+            context: token.context,
+            flags: flag::SEND | kind,
+            length,
+            buffer: token.buffer,
+            data: 0,
+            tag: tag.unwrap_or(0),
+            source: ADDRESS_UNSPECIFIED,
+            surplus: 0,
+            error: 0,
+            failure: None,
+        }
+    }
+}
+
+#[inline]
+fn entry(addresses: &[u64], outcome: &Outcome<Token>) -> Entry {
     let kind = if outcome.is_tagged { flag::TAGGED } else { flag::MSG };
     let mut flags = match outcome.kind {
         Kind::Send => flag::SEND | kind,
@@ -423,7 +438,7 @@ fn entry(ep: &Ep, outcome: &Outcome<Token>) -> Entry {
         flags |= flag::MULTI_RECV;
     }
     flags |= token_flags & !flag::MULTI_RECV;
-    let source = outcome.peer.and_then(|peer| ep.addresses.get(peer.0 as usize).copied());
+    let source = outcome.peer.and_then(|peer| addresses.get(peer.0 as usize).copied());
     Entry {
         context: token.map_or(0, |token| token.context),
         flags,

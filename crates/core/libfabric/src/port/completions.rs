@@ -1,7 +1,7 @@
 //! Completions: buffers for receiving go to the provider, and its reports come back.
 
 use super::{InUse, Port, Report};
-use crate::abi::{self, CqEntry, CqError};
+use crate::abi::{self, CqEntry, CqError, Padded, refusal};
 use crate::error::Error;
 use crate::slots::SlotIndex;
 
@@ -27,7 +27,7 @@ impl Port {
         match code {
             0.. => {}
             // Its table is full until more of what it told is read (libfabric's shm).
-            abi::EAGAIN | abi::ENOMEM => self.unposted.push((place, buffer)),
+            refusal::EAGAIN | refusal::ENOMEM => self.unposted.push((place, buffer)),
             code => return Err(self.offer.library().error("fi_recv", code as i64)),
         }
         Ok(())
@@ -73,8 +73,8 @@ impl Port {
             // SAFETY: a live queue of the format of the entries, of which there is room for `room`.
             let code = unsafe { ((*(*cq).ops).read)(cq, entries.as_mut_ptr().cast(), room) };
             match code {
-                abi::EAGAIN | 0 => break,
-                abi::EAVAIL => {
+                refusal::EAGAIN | 0 => break,
+                refusal::EAVAIL => {
                     told += 1;
                     self.take_error(sink)?;
                 }
@@ -138,7 +138,7 @@ impl Port {
     /// Takes the error at the head of the queue.
     fn take_error(&mut self, sink: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
         let library = self.offer.library();
-        let mut failed = CqError {
+        let mut failed = Padded::new(CqError {
             context: std::ptr::null_mut(),
             flags: 0,
             length: 0,
@@ -150,13 +150,13 @@ impl Port {
             provider_error: 0,
             error_data: std::ptr::null_mut(),
             error_data_size: 0,
-            later: [0; 8],
-        };
+        });
         let cq = self.objects.cq.as_ptr();
         // SAFETY: a live queue.
-        let code = unsafe { ((*(*cq).ops).readerr)(cq, &raw mut failed, 0) };
+        let code = unsafe { ((*(*cq).ops).readerr)(cq, &raw mut failed.known, 0) };
+        let failed = failed.known;
         if code < 0 {
-            return if code == abi::EAGAIN {
+            return if code == refusal::EAGAIN {
                 Ok(())
             } else {
                 Err(library.error("fi_cq_readerr", code as i64))

@@ -71,6 +71,7 @@ impl<T> List<T> {
         (node.number == spot.number).then_some(node.value.as_ref()).flatten()
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, spot: Spot) -> Option<&mut T> {
         let node = self.nodes.get_mut(at(spot.place))?;
         if node.number == spot.number { node.value.as_mut() } else { None }
@@ -96,6 +97,12 @@ impl<T> List<T> {
         self.free.push(spot.place);
         self.length -= 1;
         Some(value)
+    }
+
+    /// The oldest of the first `most` things of which `is_it` is true.
+    #[inline]
+    pub(super) fn first(&self, most: usize, is_it: impl Fn(&T) -> bool) -> Option<Spot> {
+        self.iter().take(most).find(|(_, it)| is_it(it)).map(|(spot, _)| spot)
     }
 
     /// All things, the oldest first.

@@ -13,9 +13,10 @@
 //!
 //! # Invariants
 //! - The answer is that of a search from the oldest to the newest, whatever the index holds.
-//! - A queue of up to [`SHORT`] things is searched in order, which costs less than hashing.
-//! - A longer one has an index by source and tag for each of the first [`MASKS_MAX`] values of
-//!   `ignore` that it meets. Receives with others are searched in order.
+//! - The first [`SHORT`] things are searched in order, which costs less than hashing: most messages
+//!   are for the oldest receives.
+//! - The first search that goes beyond them makes an index by source and tag for each of the first
+//!   [`MASKS_MAX`] values of `ignore` that it meets. Receives with others are searched in order.
 //! - Each place of the index that names a thing that is gone is dropped when it is met, and all are
 //!   when they are more than the others: memory is in proportion to what waits.
 
@@ -70,7 +71,7 @@ impl Selector {
     }
 }
 
-/// Things in a queue that is searched in order at most.
+/// Things at the beginning of a queue that are searched in order.
 pub const SHORT: usize = 16;
 /// Values of `ignore` for which a queue has an index.
 pub const MASKS_MAX: usize = 4;

@@ -19,7 +19,7 @@ use super::{Envelope, SHORT, Selector};
 #[derive(Debug)]
 pub struct Posted<T> {
     list: List<(Selector, T)>,
-    /// All receives whose mask is indexed, while the queue is long.
+    /// All receives whose mask is indexed, once a search went beyond the first ones.
     index: Option<Index>,
     /// Receives whose mask is not.
     others: Vec<Spot>,
@@ -48,7 +48,7 @@ impl<T> Posted<T> {
     #[inline]
     pub fn post(&mut self, selector: Selector, value: T) -> Spot {
         let spot = self.list.push((selector, value));
-        if self.index.is_some() || self.list.length() > SHORT {
+        if self.index.is_some() {
             self.indexed(&selector, spot);
         }
         spot
@@ -87,13 +87,18 @@ impl<T> Posted<T> {
     /// The first receive that matches a message.
     #[inline]
     pub fn find(&mut self, envelope: Envelope) -> Option<Spot> {
-        if self.index.is_none() {
-            return self.list.iter().find(|(_, it)| it.0.matches(envelope)).map(|(spot, _)| spot);
+        let found = self.list.first(SHORT, |it| it.0.matches(envelope));
+        if found.is_some() || self.list.length() <= SHORT {
+            return found;
         }
         self.find_indexed(envelope)
     }
 
+    #[inline(never)]
     fn find_indexed(&mut self, envelope: Envelope) -> Option<Spot> {
+        if self.index.is_none() {
+            self.rebuild();
+        }
         let Self { list, index, others } = self;
         let found = index.as_mut()?.receive_for(envelope, |spot| list.get(spot).is_some());
         others.retain(|spot| list.get(*spot).is_some());
@@ -106,6 +111,7 @@ impl<T> Posted<T> {
     }
 
     /// A receive that waits.
+    #[inline]
     pub fn get_mut(&mut self, spot: Spot) -> Option<&mut T> {
         self.list.get_mut(spot).map(|(_, value)| value)
     }

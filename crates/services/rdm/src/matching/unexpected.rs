@@ -58,11 +58,20 @@ impl<T> Unexpected<T> {
     /// The first message that matches a receive.
     #[inline]
     pub fn find(&mut self, selector: &Selector) -> Option<Spot> {
-        if self.list.length() > SHORT && self.is_indexed(selector.ignore) {
+        let found = self.list.first(SHORT, |it| selector.matches(it.0));
+        if found.is_some() || self.list.length() <= SHORT {
+            return found;
+        }
+        self.find_indexed(selector)
+    }
+
+    #[inline(never)]
+    fn find_indexed(&mut self, selector: &Selector) -> Option<Spot> {
+        if self.is_indexed(selector.ignore) {
             let Self { list, index } = self;
             return index.as_mut()?.message_for(selector, |spot| list.get(spot).is_some());
         }
-        self.list.iter().find(|(_, it)| selector.matches(it.0)).map(|(spot, _)| spot)
+        self.list.first(usize::MAX, |it| selector.matches(it.0))
     }
 
     /// True if messages are indexed for a mask, from now on if there is room.

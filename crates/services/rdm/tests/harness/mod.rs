@@ -160,8 +160,6 @@ impl<E: Endpoint> End<E> {
 
     pub fn poll(&mut self) {
         self.rdm.poll();
-        while let Some(outcome) = self.rdm.next_outcome() {
-            self.outcomes.push(outcome);
-        }
+        self.rdm.take_outcomes(|outcome| self.outcomes.push(*outcome));
     }
 }

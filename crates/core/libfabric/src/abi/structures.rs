@@ -1,135 +1,10 @@
-//! Structures and numbers of libfabric's interface, as providers see them.
-//!
-//! The layouts are those of version 1.17 on 64-bit Linux. Later versions only added fields at the
-//! ends, which are left as the host made them.
-//!
-//! Source: `rdma/fabric.h`, `fi_domain.h`, `fi_endpoint.h`, `fi_tagged.h`, `fi_rma.h`,
-//! `fi_atomic.h`, `fi_eq.h` and `fi_cm.h` of libfabric 1.17 and 2.5.
+//! Structures that calls take and return.
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::pointers::{In, Text};
+use super::numbers::Address;
+use super::tables::{Domain, Fabric, Fid};
 
-/// The newest version of the interface that is claimed.
-pub const VERSION: u32 = 2 << 16 | 7;
-/// The address of no peer, or of any (`FI_ADDR_UNSPEC`, `FI_ADDR_NOTAVAIL`).
-pub const ADDRESS_UNSPECIFIED: u64 = u64::MAX;
-
-/// Capabilities, and flags of operations.
-pub mod flag {
-    pub const MSG: u64 = 1 << 1;
-    pub const RMA: u64 = 1 << 2;
-    pub const TAGGED: u64 = 1 << 3;
-    pub const ATOMIC: u64 = 1 << 4;
-    pub const READ: u64 = 1 << 8;
-    pub const WRITE: u64 = 1 << 9;
-    pub const RECV: u64 = 1 << 10;
-    pub const SEND: u64 = 1 << 11;
-    pub const REMOTE_READ: u64 = 1 << 12;
-    pub const REMOTE_WRITE: u64 = 1 << 13;
-    pub const MULTI_RECV: u64 = 1 << 16;
-    pub const REMOTE_CQ_DATA: u64 = 1 << 17;
-    pub const PEEK: u64 = 1 << 19;
-    pub const COMPLETION: u64 = 1 << 24;
-    pub const INJECT: u64 = 1 << 25;
-    pub const INJECT_COMPLETE: u64 = 1 << 26;
-    pub const TRANSMIT_COMPLETE: u64 = 1 << 27;
-    pub const DELIVERY_COMPLETE: u64 = 1 << 28;
-    pub const MATCH_COMPLETE: u64 = 1 << 31;
-    pub const LOCAL_COMM: u64 = 1 << 51;
-    pub const REMOTE_COMM: u64 = 1 << 52;
-    pub const RMA_EVENT: u64 = 1 << 56;
-    pub const SOURCE: u64 = 1 << 57;
-    pub const DIRECTED_RECV: u64 = 1 << 59;
-    /// For receives: the message was claimed by a peek before.
-    pub const CLAIM: u64 = 1 << 59;
-    /// For receives: the message is dropped.
-    pub const DISCARD: u64 = 1 << 58;
-    /// For binding a queue: entries for operations with `COMPLETION` alone.
-    pub const SELECTIVE_COMPLETION: u64 = 1 << 59;
-    /// For `fi_getinfo`: the node is the own one. And for an address vector: the call is
-    /// asynchronous.
-    pub const SOURCE_NODE: u64 = 1 << 57;
-    pub const EVENT: u64 = 1 << 24;
-    /// For `fi_query_atomic`.
-    pub const FETCH_ATOMIC: u64 = 1 << 58;
-    pub const COMPARE_ATOMIC: u64 = 1 << 59;
-}
-
-/// Modes of registration.
-pub mod mr_mode {
-    use std::ffi::c_int;
-
-    pub const BASIC: c_int = 1;
-    pub const SCALABLE: c_int = 2;
-    pub const VIRT_ADDR: c_int = 16;
-    pub const PROV_KEY: c_int = 64;
-}
-
-pub const FORMAT_STR: u32 = 9;
-pub const EP_RDM: c_int = 3;
-pub const THREAD_SAFE: c_int = 1;
-pub const PROGRESS_AUTO: c_int = 1;
-pub const PROGRESS_MANUAL: c_int = 2;
-pub const RESOURCES_ENABLED: c_int = 2;
-pub const WAIT_NONE: c_int = 0;
-pub const WAIT_UNSPEC: c_int = 1;
-pub const WAIT_FD: c_int = 3;
-pub const WAIT_YIELD: c_int = 5;
-pub const CONTROL_GETWAIT: c_int = 5;
-pub const CONTROL_ENABLE: c_int = 6;
-pub const LEVEL_ENDPOINT: c_int = 0;
-pub const OPTION_MIN_MULTI_RECV: c_int = 0;
-
-/// Classes of objects.
-pub mod class {
-    pub const FABRIC: usize = 1;
-    pub const DOMAIN: usize = 2;
-    pub const EP: usize = 3;
-    pub const AV: usize = 11;
-    pub const MR: usize = 12;
-    pub const EQ: usize = 13;
-    pub const CQ: usize = 14;
-    pub const CNTR: usize = 15;
-}
-
-/// Errors, positive.
-pub mod errno {
-    use std::ffi::c_int;
-
-    pub const EAGAIN: c_int = 11;
-    pub const ENOMEM: c_int = 12;
-    pub const EACCES: c_int = 13;
-    pub const EFAULT: c_int = 14;
-    pub const EBUSY: c_int = 16;
-    pub const EINVAL: c_int = 22;
-    pub const ENOSYS: c_int = 38;
-    pub const ENOMSG: c_int = 42;
-    pub const ENODATA: c_int = 61;
-    pub const EMSGSIZE: c_int = 90;
-    pub const ENOPROTOOPT: c_int = 92;
-    pub const EOPNOTSUPP: c_int = 95;
-    pub const ECONNRESET: c_int = 104;
-    pub const ETIMEDOUT: c_int = 110;
-    pub const ECANCELED: c_int = 125;
-    pub const ENOKEY: c_int = 266;
-    pub const ETOOSMALL: c_int = 257;
-    pub const EAVAIL: c_int = 259;
-    pub const EBADFLAGS: c_int = 260;
-    pub const ENOCQ: c_int = 263;
-    pub const ETRUNC: c_int = 265;
-    pub const ENOAV: c_int = 267;
-}
-
-/// The head of each object.
-#[repr(C)]
-pub struct Fid {
-    pub class: usize,
-    pub context: usize,
-    pub ops: *const c_void,
-}
-
-/// `fi_info`.
 #[repr(C)]
 pub struct Info {
     pub next: *mut Info,
@@ -194,7 +69,7 @@ pub struct EpAttr {
 
 #[repr(C)]
 pub struct DomainAttr {
-    pub domain: *mut c_void,
+    pub domain: *mut Domain,
     pub name: *mut c_char,
     pub threading: c_int,
     pub control_progress: c_int,
@@ -225,7 +100,7 @@ pub struct DomainAttr {
 
 #[repr(C)]
 pub struct FabricAttr {
-    pub fabric: *mut c_void,
+    pub fabric: *mut Fabric,
     pub name: *mut c_char,
     pub provider: *mut c_char,
     pub provider_version: u32,
@@ -238,7 +113,7 @@ pub struct AvAttr {
     pub rx_ctx_bits: c_int,
     pub count: usize,
     pub ep_per_node: usize,
-    pub name: Text,
+    pub name: *const c_char,
     pub map_addr: *mut c_void,
     pub flags: u64,
 }
@@ -273,21 +148,51 @@ pub struct EqAttr {
 
 #[repr(C)]
 pub struct MrAttr {
-    pub iov: In<libc::iovec>,
+    pub iov: *const libc::iovec,
     pub iov_count: usize,
     pub access: u64,
     pub offset: u64,
     pub requested_key: u64,
-    pub context: usize,
+    pub context: *mut c_void,
 }
 
-/// `fi_cq_err_entry` of version 1.17. What later versions have behind it is left alone.
+/// `fi_wait_pollfd`.
 #[repr(C)]
-pub struct CqError {
-    pub context: usize,
+pub struct WaitPollFd {
+    pub change_index: u64,
+    pub count: usize,
+    pub files: *mut libc::pollfd,
+}
+
+/// `fi_cq_data_entry`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CqEntry {
+    pub context: *mut c_void,
     pub flags: u64,
     pub length: usize,
-    pub buffer: usize,
+    pub buffer: *mut c_void,
+    pub data: u64,
+}
+
+impl CqEntry {
+    /// An entry to be written.
+    pub const NOTHING: Self = Self {
+        context: std::ptr::null_mut(),
+        flags: 0,
+        length: 0,
+        buffer: std::ptr::null_mut(),
+        data: 0,
+    };
+}
+
+/// `fi_cq_err_entry` of version 1.17.
+#[repr(C)]
+pub struct CqError {
+    pub context: *mut c_void,
+    pub flags: u64,
+    pub length: usize,
+    pub buffer: *mut c_void,
     pub data: u64,
     pub tag: u64,
     pub surplus: usize,
@@ -297,25 +202,27 @@ pub struct CqError {
     pub error_data_size: usize,
 }
 
+/// `fi_msg`.
 #[repr(C)]
 pub struct Msg {
-    pub iov: In<libc::iovec>,
-    pub desc: *mut c_void,
+    pub iov: *const libc::iovec,
+    pub descriptors: *mut *mut c_void,
     pub iov_count: usize,
-    pub address: u64,
-    pub context: usize,
+    pub address: Address,
+    pub context: *mut c_void,
     pub data: u64,
 }
 
+/// `fi_msg_tagged`.
 #[repr(C)]
 pub struct MsgTagged {
-    pub iov: In<libc::iovec>,
-    pub desc: *mut c_void,
+    pub iov: *const libc::iovec,
+    pub descriptors: *mut *mut c_void,
     pub iov_count: usize,
-    pub address: u64,
+    pub address: Address,
     pub tag: u64,
     pub ignore: u64,
-    pub context: usize,
+    pub context: *mut c_void,
     pub data: u64,
 }
 
@@ -328,15 +235,16 @@ pub struct RmaIov {
     pub key: u64,
 }
 
+/// `fi_msg_rma`.
 #[repr(C)]
 pub struct MsgRma {
-    pub iov: In<libc::iovec>,
-    pub desc: *mut c_void,
+    pub iov: *const libc::iovec,
+    pub descriptors: *mut *mut c_void,
     pub iov_count: usize,
-    pub address: u64,
-    pub rma_iov: In<RmaIov>,
+    pub address: Address,
+    pub rma_iov: *const RmaIov,
     pub rma_iov_count: usize,
-    pub context: usize,
+    pub context: *mut c_void,
     pub data: u64,
 }
 
@@ -348,17 +256,18 @@ pub struct Ioc {
     pub count: usize,
 }
 
+/// `fi_msg_atomic`.
 #[repr(C)]
 pub struct MsgAtomic {
-    pub iov: In<Ioc>,
-    pub desc: *mut c_void,
+    pub iov: *const Ioc,
+    pub descriptors: *mut *mut c_void,
     pub iov_count: usize,
-    pub address: u64,
-    pub rma_iov: In<RmaIov>,
+    pub address: Address,
+    pub rma_iov: *const RmaIov,
     pub rma_iov_count: usize,
     pub datatype: c_int,
     pub op: c_int,
-    pub context: usize,
+    pub context: *mut c_void,
     pub data: u64,
 }
 
@@ -368,6 +277,7 @@ pub struct AtomicAttr {
     pub size: usize,
 }
 
+/// `fi_provider`.
 #[repr(C)]
 pub struct Provider {
     pub version: u32,
@@ -382,6 +292,22 @@ pub struct Provider {
 // SAFETY: it is filled once, with addresses of functions and of a string that stay.
 unsafe impl Sync for Provider {}
 
+/// A structure that a call takes, and zeros behind it for the fields of later versions.
+#[repr(C)]
+pub struct Padded<T> {
+    pub known: T,
+    later: [u64; 8],
+}
+
+impl<T> Padded<T> {
+    pub const fn new(known: T) -> Self {
+        Self { known, later: [0; 8] }
+    }
+}
+
+/// Memory of the provider's for an operation that is under way (`fi_context2`).
+pub type Context = [u64; 8];
+
 const _: () = {
     assert!(size_of::<Info>() == 120);
     assert!(size_of::<TxAttr>() == 80);
@@ -393,6 +319,8 @@ const _: () = {
     assert!(size_of::<CqAttr>() == 40);
     assert!(size_of::<CntrAttr>() == 24);
     assert!(size_of::<EqAttr>() == 32);
+    assert!(size_of::<WaitPollFd>() == 24);
+    assert!(size_of::<CqEntry>() == 40);
     assert!(size_of::<CqError>() == 80);
     assert!(size_of::<Msg>() == 48);
     assert!(size_of::<MsgTagged>() == 64);
