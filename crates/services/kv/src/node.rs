@@ -123,6 +123,9 @@ pub trait Node: Store {
     fn backup(&self, to: &Path) -> Result<(), String> {
         Err(format!("this node writes no copies, not to {} either", to.display()))
     }
+
+    /// The front end ends: a commit that waits for other nodes gives up soon.
+    fn ending(&self) {}
 }
 
 impl View {

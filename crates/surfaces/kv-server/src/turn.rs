@@ -384,6 +384,7 @@ impl Turns {
 
     /// Makes safe what was taken, and sends the answers.
     fn farewell(&mut self) {
+        self.node.ending();
         let newest = self.node.newest();
         let result = self.node.commit(newest).map(|()| newest);
         self.settle(result);
