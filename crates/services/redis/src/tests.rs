@@ -240,7 +240,6 @@ fn cluster(myself: usize, primary: Option<usize>) -> View {
         epoch: 3,
         primary,
         in_sync: vec![0, 1],
-        lsn: Lsn(5),
     };
     View {
         version: 9,

@@ -386,8 +386,10 @@ impl Turns {
     fn farewell(&mut self) {
         self.node.ending();
         let newest = self.node.newest();
-        let result = self.node.commit(newest).map(|()| newest);
-        self.settle(result);
+        if newest > self.safe {
+            let result = self.node.commit(newest).map(|()| newest);
+            self.settle(result);
+        }
         self.busy.extend(self.connections.keys());
         self.release();
         let end = Instant::now() + FAREWELL;

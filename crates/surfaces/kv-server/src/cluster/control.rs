@@ -13,7 +13,7 @@ use weft_kv::format::Epoch;
 use weft_kv::node::{Member, Region, View};
 use weft_kv::replication::Shipper;
 use weft_kv::replication::primary::Peer;
-use weft_kv::store::{Lsn, Store, StoreError};
+use weft_kv::store::{Store, StoreError};
 use weft_open::now;
 
 use super::backup::Backup;
@@ -237,7 +237,8 @@ impl Control {
         let court = Arc::new(court);
         engine.set_shipper(Some(Arc::clone(&court) as Arc<dyn Shipper>));
         let floor = self.shared.floor.load(Ordering::Acquire);
-        let base = (floor + 1).saturating_sub(newest);
+        // Above all numbers that the front end has, if it has any.
+        let base = if floor == 0 { 0 } else { (floor + 1).saturating_sub(newest) };
         let serves = AtomicBool::new(false);
         let reign = Arc::new(Reign { engine, court, base, serves });
         *self.shared.reign.write() = Some(Arc::clone(&reign));
@@ -283,6 +284,7 @@ impl Control {
             reign.court.end();
         }
         if reign.court.is_over() {
+            drop(reign);
             self.step_down();
             return Duration::ZERO;
         }
@@ -349,9 +351,7 @@ impl Control {
         let Some(Leading { reign, links }) = self.leading.take() else { return };
         reign.court.end();
         reign.serves.store(false, Ordering::Release);
-        self.shared.was_deposed.store(true, Ordering::Release);
-        let floor = reign.newest().0;
-        self.shared.floor.fetch_max(floor, Ordering::AcqRel);
+        self.depose(&reign);
         *self.shared.reign.write() = None;
         for (bell, thread) in links.into_values() {
             bell.ring();
@@ -362,7 +362,10 @@ impl Control {
         let mut reign = reign;
         let engine = loop {
             match Arc::try_unwrap(reign) {
-                Ok(reign) => break reign.engine,
+                Ok(reign) => {
+                    self.depose(&reign);
+                    break reign.engine;
+                }
                 Err(kept) => reign = kept,
             }
             thread::sleep(SOON);
@@ -379,6 +382,12 @@ impl Control {
         self.take_over();
     }
 
+    /// All that the front end was told to wait for in this reign, it waits for in vain.
+    fn depose(&self, reign: &Reign) {
+        self.shared.floor.fetch_max(reign.newest().0, Ordering::AcqRel);
+        self.shared.was_deposed.store(true, Ordering::Release);
+    }
+
     /// Makes the view of the front end.
     fn show(&self) {
         let record = &self.record;
@@ -386,10 +395,6 @@ impl Control {
         let serves = reign.is_some_and(|reign| reign.check().is_ok());
         let place = |peer: Peer| peer as usize;
         let primary = record.primary.filter(|peer| *peer != self.me || serves).map(place);
-        let lsn = match reign {
-            Some(reign) => reign.engine.newest().0,
-            None => self.backup.has().map_or(0, |has| has.lsn),
-        };
         let members = (0..).zip(&record.members).map(|(peer, member): (Peer, _)| Member {
             id: member.id.clone(),
             host: member.host.clone(),
@@ -403,7 +408,6 @@ impl Control {
             epoch: record.epoch.into(),
             primary,
             in_sync: record.backups().into_iter().map(place).collect(),
-            lsn: Lsn(lsn),
         };
         let mut view = View {
             version: 0,
@@ -414,12 +418,7 @@ impl Control {
         };
         let mut shown = self.shared.view.write();
         view.version = shown.version;
-        // The number of the newest batch is none of what a front end keeps.
-        let mut other = (**shown).clone();
-        for (region, other) in view.regions.iter().zip(&mut other.regions) {
-            other.lsn = region.lsn;
-        }
-        if other != view {
+        if **shown != view {
             view.version += 1;
         }
         *shown = Arc::new(view);

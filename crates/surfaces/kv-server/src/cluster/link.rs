@@ -127,7 +127,10 @@ impl Link {
         let mut waiter = Waiter::default();
         let court = &self.reign.court;
         loop {
-            let most = live.asks_next.saturating_sub(now());
+            let most = match live.pool {
+                Some(_) => live.asks_next.saturating_sub(now()),
+                None => PAUSE,
+            };
             for news in live.turn(&mut waiter, &self.bell, most) {
                 match news {
                     News::Pool(pool) => {

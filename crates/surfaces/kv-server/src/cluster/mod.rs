@@ -175,6 +175,7 @@ impl ClusterNode {
     /// Ends the node. A primary hands over first, if there is a backup in sync.
     pub fn close(&self) {
         self.ending();
+        self.shared.is_ending.store(true, Ordering::Release);
         self.shared.control.ring();
         self.backup.stop();
         for thread in self.threads.lock().drain(..) {
@@ -327,6 +328,13 @@ impl Node for ClusterNode {
         }
     }
 
+    fn lsn(&self) -> Lsn {
+        match self.shared.reign.read().as_ref() {
+            Some(reign) => reign.engine.newest(),
+            None => Lsn(self.backup.has().map_or(0, |has| has.lsn)),
+        }
+    }
+
     fn failover(&self) -> Result<(), String> {
         let reign = self.serving().map_err(|error| error.to_string())?;
         if reign.court.heir(0).is_none() {
@@ -343,7 +351,6 @@ impl Node for ClusterNode {
     }
 
     fn ending(&self) {
-        self.shared.is_ending.store(true, Ordering::Release);
         if let Ok(reign) = self.reign() {
             reign.court.hurry();
         }
