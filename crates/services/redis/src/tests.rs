@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use weft_kv::node::{Member, Region, View};
-use weft_kv::store::{Lsn, StoreError};
+use weft_kv::store::StoreError;
 use weft_resp::Value;
 
 use crate::memory::Memory;

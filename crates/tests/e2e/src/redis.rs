@@ -29,6 +29,14 @@ impl Client {
         Ok(Self { stream, answer: Vec::new() })
     }
 
+    /// Waits no longer for answers from now on.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn set_patience(&mut self, most: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(most))
+    }
+
     /// Sends bytes as they are.
     ///
     /// # Errors
