@@ -157,7 +157,14 @@ impl World {
                 other.epoch = other.epoch.max(epoch);
             }
             let at = self.later(120);
-            self.letters.push(Letter { at, from: me, to: peer, epoch, asked: now, is_answer: false });
+            self.letters.push(Letter {
+                at,
+                from: me,
+                to: peer,
+                epoch,
+                asked: now,
+                is_answer: false,
+            });
         }
         let looks = self.random.random_range(0..5) == 0;
         let delay = self.later(400);
@@ -175,8 +182,7 @@ impl World {
         }
         let epoch = leader.epoch;
         let hears = |peer: &Peer| now < leader.heard[peer] + LEASE * 6 / 10;
-        let wanted: BTreeSet<Peer> =
-            (0..NODES).filter(|peer| *peer != me && hears(peer)).collect();
+        let wanted: BTreeSet<Peer> = (0..NODES).filter(|peer| *peer != me && hears(peer)).collect();
         if wanted != leader.recorded {
             // It is changed now, and the answer comes later.
             let well = self.record.name_backups(me, epoch, &wanted);

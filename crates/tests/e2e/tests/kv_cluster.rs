@@ -13,9 +13,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 use weft_e2e::etcd::Etcd;
+use weft_e2e::host::{Host, key};
 use weft_e2e::linear::{Action, Operation, is_linearizable};
+use weft_e2e::namespace::Namespace;
 use weft_e2e::redis::{Client, Random};
-use weft_e2e::{Case, Node, Outcome, Running, process, suite};
+use weft_e2e::suite::Skip;
+use weft_e2e::{Case, Node, Outcome, Running, process, program, suite};
 use weft_resp::Value;
 
 /// A busy machine does not reach it.
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         Case::new("many_kills_of_primaries_lose_nothing", || kills(40))
             .within(Duration::from_secs(1_200))
             .long("each kill takes some seconds"),
+        Case::new("nodes_of_several_hosts_replicate_over_libfabric", hosts),
         Case::new("nodes_at_etcd_hand_over_and_a_stopped_primary_serves_no_more", at_etcd),
     ])
 }
@@ -384,5 +388,92 @@ fn at_etcd() -> Outcome {
     command.arg(node.directory().join(format!("data-{place_of_next}")));
     let refused = node.start(command).wait(LIMIT);
     assert!(refused.report().contains("belongs to the cluster shop"), "{}", refused.report());
+    Ok(())
+}
+
+/// Three hosts, each with a network and a daemon of its own. The network of the primary is cut, and
+/// healed.
+fn hosts() -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Skip("network namespaces need root".to_owned()));
+    }
+    program::find("ip")?;
+    let (_switch, networks) = Namespace::switched(4);
+    let etcd = Etcd::inside(vec![(networks[3].again(), "10.9.0.4".to_owned())])?;
+    let place = etcd.urls().replace("http://", "etcd://");
+    let keeper = Node::without_daemon();
+    let key = key(&keeper, "key");
+    let mut hosts = Vec::new();
+    for (number, name) in (1..=3).zip(["a", "b", "c"]) {
+        let address = format!("10.9.0.{number}:7700");
+        let seeds: &[&str] = if number == 1 { &[] } else { &["10.9.0.1:7700"] };
+        let mut host = Host::inside(networks[number - 1].again(), &address, name, &key, seeds);
+        host.start();
+        hosts.push(host);
+    }
+    for name in ["a", "b", "c"] {
+        let state = if name == "a" { "self" } else { "up" };
+        hosts[0].await_state(name, state);
+    }
+    let serve = |number: usize| {
+        let host = &hosts[number - 1];
+        let mut command = host.node.weft(["kv", "serve", "--coord", &place, "--cluster", "far"]);
+        command.args(["--lease-ms", &LEASE_MS.to_string(), "--port", "7000"]);
+        command.args(["--bind", &format!("10.9.0.{number}"), "--data"]);
+        command.arg(host.node.directory().join("data"));
+        networks[number - 1].inside(|| host.node.start(command))
+    };
+    let nodes: Vec<Running> = (1..=3).map(serve).collect();
+    let ask = |number: usize, line: &str| {
+        let address = std::net::SocketAddr::from(([10, 9, 0, number as u8], 7000));
+        // The names of hosts are those of the network.
+        networks[number - 1].inside(|| {
+            let mut client = Client::at(address)?;
+            client.set_patience(Duration::from_secs(5))?;
+            client.ask(line)
+        })
+    };
+    let status = |number: usize| match ask(number, "WEFT STATUS") {
+        Ok(Value::Bulk(bytes)) => serde_json::from_slice::<Json>(&bytes).ok(),
+        _ => None,
+    };
+    let lead = |others: &[usize], backups: usize| {
+        await_some("a primary", || {
+            others.iter().copied().find(|&number| {
+                status(number).is_some_and(|it| {
+                    let in_sync = it["regions"][0]["in_sync"].as_array().map(Vec::len);
+                    it["role"] == "primary" && in_sync == Some(backups)
+                })
+            })
+        })
+    };
+    let first = lead(&[1, 2, 3], 2);
+    let value = "v".repeat(300_000);
+    assert_eq!(ask(first, &format!("SET a {value}")).expect("ok"), Value::Simple("OK".to_owned()));
+    let sent = status(first).expect("a status")["replication"]["sent_bytes"].as_u64();
+    assert!(sent > Some(600_000), "{sent:?} bytes were sent to two backups");
+    // The primary is cut off from all, etcd as well.
+    networks[first - 1].ip("link set cable down");
+    let others: Vec<usize> = (1..=3).filter(|it| *it != first).collect();
+    let next = lead(&others, 1);
+    assert_eq!(ask(next, "GET a").expect("an answer"), text(&value));
+    assert_eq!(ask(next, "SET a b").expect("an answer"), Value::Simple("OK".to_owned()));
+    // The old one neither reads nor writes.
+    for line in ["GET a", "SET a c"] {
+        let answer = ask(first, line).expect("an answer");
+        assert!(
+            matches!(&answer, Value::Error(text) if text.starts_with("CLUSTERDOWN")),
+            "{answer:?}"
+        );
+    }
+    let begun = Instant::now();
+    networks[first - 1].ip("link set cable up");
+    assert_eq!(lead(&others, 2), next);
+    println!("in sync {:?} after the cut was healed", begun.elapsed());
+    assert_eq!(status(first).expect("a status")["role"], "replica");
+    for node in nodes {
+        node.signal(Signal::TERM);
+        assert_eq!(node.wait(LIMIT).code(), 0);
+    }
     Ok(())
 }

@@ -77,6 +77,8 @@ pub(super) struct Backup {
     /// When the writer began with the message that it is at.
     began: Mutex<Option<Duration>>,
     bell: Bell,
+    /// Why the device is not used any more.
+    failure: Mutex<Option<String>>,
     /// Wakes the thread of control.
     control: Arc<Bell>,
     counters: Arc<Counters>,
@@ -106,6 +108,7 @@ impl Backup {
             done: Mutex::default(),
             began: Mutex::default(),
             bell,
+            failure: Mutex::default(),
             control,
             counters,
             is_over: false.into(),
@@ -116,6 +119,19 @@ impl Backup {
     pub fn has(&self) -> Option<Has> {
         let replica = self.replica.lock();
         replica.as_ref().map(|replica| Has { epoch: replica.epoch(), lsn: replica.lsn() })
+    }
+
+    /// Why the store must not become the primary's: it is damaged, or its device failed.
+    pub fn trouble(&self) -> Option<String> {
+        let failure = self.failure.lock().clone();
+        let damage = || self.replica.lock().as_ref()?.damage().map(str::to_owned);
+        failure.or_else(damage)
+    }
+
+    /// The device failed: nothing is written to it until the program is started again.
+    pub fn fail(&self, why: String) {
+        tracing::error!("the device failed: {why}");
+        self.failure.lock().get_or_insert(why);
     }
 
     /// Decides as a follower. Nobody is given the lease meanwhile.
@@ -190,12 +206,17 @@ impl Backup {
             return Ok(None);
         }
         let Some(replica) = &mut *slot else { return Ok(None) };
+        if let Some(why) = &*self.failure.lock() {
+            return Err(why.clone());
+        }
         let envelope = Envelope::parse(bytes).ok_or("it sent no message")?;
         let before = replica.catch_up_bytes();
         let result = replica.handle(envelope);
         let caught_up = replica.catch_up_bytes() - before;
         self.counters.caught_up.fetch_add(caught_up, Ordering::Relaxed);
-        if let Err(error) = &result {
+        if let Err(StoreError::ReadOnly(why)) = &result {
+            self.fail(why.clone());
+        } else if let Err(error) = &result {
             tracing::warn!("the backup begins again: {error}");
             // The directory stays what it was if it cannot be read.
             if let Ok(fresh) = Replica::open(Arc::clone(&self.disk), self.options.clone()) {
@@ -312,6 +333,8 @@ impl<'b> Service<'b> {
                     gate.session = None;
                 }
                 self.backup.ended.notify_all();
+                // There may be another primary.
+                self.backup.control.ring();
             }
         }
     }
@@ -328,7 +351,8 @@ impl<'b> Service<'b> {
             gate.heard = epoch;
             self.backup.control.ring();
         }
-        if epoch == 0 || gate.follows.is_none_or(|lowest| epoch < lowest) {
+        let is_failed = self.backup.failure.lock().is_some();
+        if epoch == 0 || is_failed || gate.follows.is_none_or(|lowest| epoch < lowest) {
             drop(gate);
             let _ = self.sessions.refuse(session, NOT_NOW, "this node takes nothing at present");
             return;

@@ -135,19 +135,23 @@ impl Control {
         let seen = self.settings.coordination.read();
         let trouble = match seen {
             Ok(Seen { record: Some(record), version }) => {
-                *self.shared.trouble.lock() = None;
                 self.record = record;
                 return Some(version);
             }
             Ok(Seen { record: None, .. }) => "the record of the cluster is gone".to_owned(),
             Err(error) => error.to_string(),
         };
+        self.tell(trouble);
+        None
+    }
+
+    /// Tells once what is wrong; the status shows it.
+    fn tell(&self, trouble: String) {
         let mut told = self.shared.trouble.lock();
         if told.as_ref() != Some(&trouble) {
             tracing::warn!("{trouble}");
             *told = Some(trouble);
         }
-        None
     }
 
     /// Changes the record as it is now. `Ok(false)` if the change does not fit it any more.
@@ -177,6 +181,12 @@ impl Control {
             return slow;
         };
         let (record, me) = (self.record.clone(), self.me);
+        if let Some(why) = self.backup.trouble() {
+            self.tell(why);
+            self.backup.follow(record.epoch);
+            return slow;
+        }
+        *self.shared.trouble.lock() = None;
         match self.backup.decide(|follower| follower.step(&record, has, now())) {
             Step::Follow(epoch) => {
                 self.backup.follow(epoch);
@@ -201,8 +211,7 @@ impl Control {
             }
             Step::Lead(epoch) => {
                 if let Err(error) = self.lead(epoch) {
-                    tracing::error!("this node cannot be the primary: {error}");
-                    *self.shared.trouble.lock() = Some(error.to_string());
+                    self.tell(format!("this node cannot be the primary: {error}"));
                     self.take_over();
                     return LOOK;
                 }
@@ -213,8 +222,7 @@ impl Control {
 
     fn take_over(&self) {
         if let Err(error) = self.backup.take_over() {
-            tracing::error!("the store cannot be read: {error}");
-            *self.shared.trouble.lock() = Some(error.to_string());
+            self.tell(format!("the store cannot be read: {error}"));
         }
     }
 
@@ -280,7 +288,11 @@ impl Control {
         let Some(leading) = &self.leading else { return SOON };
         let reign = Arc::clone(&leading.reign);
         let (epoch, me) = (reign.court.epoch, self.me);
-        if self.look().is_some() && (self.record.epoch, self.record.primary) != (epoch, Some(me)) {
+        let is_seen = self.look().is_some();
+        if is_seen {
+            *self.shared.trouble.lock() = None;
+        }
+        if is_seen && (self.record.epoch, self.record.primary) != (epoch, Some(me)) {
             reign.court.end();
         }
         if reign.court.is_over() {
@@ -376,6 +388,9 @@ impl Control {
                 eprintln!("weft: the store could not be closed; nothing is lost: {error}");
             }
             return;
+        }
+        if let Some(why) = engine.failure() {
+            self.backup.fail(why);
         }
         drop(engine);
         self.backup.decide(|follower| *follower = Follower::new(self.me, self.lease, now()));
