@@ -44,6 +44,8 @@ struct Node {
     follows: Option<u32>,
     epoch: u32,
     stopped_until: Duration,
+    /// It does not reach the coordinator.
+    blind_until: Duration,
 }
 
 /// A question for the lease, or the answer to it.
@@ -84,6 +86,7 @@ impl World {
             follows: None,
             epoch: 0,
             stopped_until: Duration::ZERO,
+            blind_until: Duration::ZERO,
         };
         Self {
             random: ChaCha8Rng::seed_from_u64(seed),
@@ -106,6 +109,9 @@ impl World {
     }
 
     fn follow(&mut self, me: Peer) {
+        if self.nodes[me as usize].blind_until > self.now {
+            return;
+        }
         let has = Has { epoch: self.nodes[me as usize].epoch, lsn: 0 };
         let (now, record) = (self.now, self.record.clone());
         let node = &mut self.nodes[me as usize];
@@ -168,6 +174,9 @@ impl World {
         }
         let looks = self.random.random_range(0..5) == 0;
         let delay = self.later(400);
+        if self.nodes[me as usize].blind_until > now {
+            return;
+        }
         let Role::Leader(leader) = &mut self.nodes[me as usize].role else { return };
         if let Some((backups, well, at)) = &leader.in_doubt {
             if *at > now {
@@ -247,9 +256,10 @@ impl World {
         for _ in 0..steps {
             self.now += STEP;
             let (a, b) = (self.random.random_range(0..NODES), self.random.random_range(0..NODES));
-            match self.random.random_range(0..400) {
+            match self.random.random_range(0..250) {
                 0 if a != b => drop(self.cut.insert((a.min(b), a.max(b)))),
                 1 | 2 => self.cut.clear(),
+                4 => self.nodes[a as usize].blind_until = self.later(3_000),
                 3 => self.nodes[a as usize].stopped_until = self.later(3_000),
                 _ => {}
             }
@@ -282,8 +292,8 @@ fn two_nodes_never_answer_reads_at_a_time() {
         reigns += world.reigns;
         served += world.served;
     }
-    assert!(reigns > 300, "{reigns} reigns");
-    assert!(served > 60 * 6_000 / 3, "served in {served} steps");
+    println!("{reigns} reigns, served in {served} steps");
+    assert!(reigns > 200 && served > 60 * 6_000 / 4);
 }
 
 #[test]

@@ -117,7 +117,6 @@ impl Control {
 
     /// Runs until the node ends.
     pub fn run(mut self) {
-        self.show();
         while !self.shared.is_ending.load(Ordering::Acquire) {
             let pause = if self.leading.is_some() { self.lead_on() } else { self.follow() };
             self.show();
@@ -404,7 +403,7 @@ impl Control {
     }
 
     /// Makes the view of the front end.
-    fn show(&self) {
+    pub fn show(&self) {
         let record = &self.record;
         let reign = self.leading.as_ref().map(|leading| &leading.reign);
         let serves = reign.is_some_and(|reign| reign.check().is_ok());

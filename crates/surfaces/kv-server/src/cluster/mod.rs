@@ -156,6 +156,8 @@ impl ClusterNode {
             me,
             &seen,
         );
+        // Before anybody asks: a node is no primary until it knows that it is.
+        control.show();
         threads.extend(Backup::start(&backup, endpoint).map_err(failed)?);
         let named = thread::Builder::new().name("kv-control".to_owned());
         threads.push(named.spawn(move || control.run()).map_err(failed)?);
