@@ -11,12 +11,14 @@
 //! | [`disk`] | files of a directory, or of a simulated disk |
 //! | [`manifest`] | which tables and segments a region consists of |
 //! | [`table`] | sorted pairs in a file |
+//! | [`cluster`] | who is the primary: the record of a cluster, leases, the choice of the next one |
 //! | [`replication`] | a primary that ships its log and its tables, and backups |
 //! | `record`, `segment` | the log |
 //! | `level0`, `slot` | the newest changes in memory, and where a value is |
 
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 pub mod disk;
 pub mod engine;
 pub mod format;

@@ -45,8 +45,6 @@ pub struct Region {
     pub primary: Option<usize>,
     /// The places of the backups in sync.
     pub in_sync: Vec<usize>,
-    /// The newest batch of the region that is known here.
-    pub lsn: Lsn,
 }
 
 /// The cluster as a node sees it. A node without a cluster is alone in it.
@@ -106,6 +104,12 @@ pub trait Node: Store {
     /// The lease of the cluster, in milliseconds; 0 without one.
     fn lease_ms(&self) -> u64;
 
+    /// The number of the newest batch that this node has, the same on all nodes.
+    /// [`Store::newest`] may be another one: it never goes back in one process.
+    fn lsn(&self) -> Lsn {
+        self.newest()
+    }
+
     /// Counters and damage.
     fn report(&self) -> Report;
 
@@ -123,6 +127,9 @@ pub trait Node: Store {
     fn backup(&self, to: &Path) -> Result<(), String> {
         Err(format!("this node writes no copies, not to {} either", to.display()))
     }
+
+    /// The front end ends: a commit that waits for other nodes gives up soon.
+    fn ending(&self) {}
 }
 
 impl View {
@@ -136,7 +143,6 @@ impl View {
             epoch: 1,
             primary: Some(0),
             in_sync: Vec::new(),
-            lsn: Lsn::default(),
         };
         Self {
             version: 1,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use weft_kv::node::{Member, Region, View};
-use weft_kv::store::{Lsn, StoreError};
+use weft_kv::store::StoreError;
 use weft_resp::Value;
 
 use crate::memory::Memory;
@@ -240,7 +240,6 @@ fn cluster(myself: usize, primary: Option<usize>) -> View {
         epoch: 3,
         primary,
         in_sync: vec![0, 1],
-        lsn: Lsn(5),
     };
     View {
         version: 9,

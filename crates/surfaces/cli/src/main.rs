@@ -90,7 +90,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
         #[cfg(feature = "simulator")]
         Command::Sim(command) => sim::sim(command),
-        Command::Kv(command) => kv::kv(command),
+        Command::Kv(command) => kv::kv(command, configuration),
         Command::Demo(arguments) => demo::demo(arguments),
         Command::Fi(command) => fi::fi(command),
         Command::Config(command) => config::config(command, invocation.flags.clone()),

@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use std::ops::Bound;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
+use parking_lot::Mutex;
 use weft_kv::engine::{Engine, Options};
 use weft_kv::node::{Backup, Durability, Node, Report, View};
 use weft_kv::store::{Change, Lsn, Pair, Peek, Store, StoreError};
@@ -18,7 +19,7 @@ const IDENTITY: &str = "node-id";
 /// A node without a cluster.
 pub struct Alone {
     engine: Arc<Engine>,
-    backup: Arc<Mutex<Backup>>,
+    job: BackupJob,
     view: Arc<View>,
     durability: Durability,
 }
@@ -43,7 +44,7 @@ impl Alone {
         let engine = Arc::new(engine);
         Ok(Self {
             engine,
-            backup: Arc::default(),
+            job: BackupJob::default(),
             view: Arc::new(View::alone(id, host, port)),
             durability,
         })
@@ -65,8 +66,40 @@ impl Alone {
     }
 }
 
+/// A copy of a store, which is written by a thread of its own.
+#[derive(Default)]
+pub(crate) struct BackupJob(Arc<Mutex<Backup>>);
+
+impl BackupJob {
+    /// How the last copy goes.
+    pub(crate) fn state(&self) -> Backup {
+        self.0.lock().clone()
+    }
+
+    /// Begins to write a copy into a new directory.
+    ///
+    /// # Errors
+    /// Another one is being written.
+    pub(crate) fn start(
+        &self,
+        to: &Path,
+        write: impl FnOnce(&Path) -> Result<(), StoreError> + Send + 'static,
+    ) -> Result<(), String> {
+        if std::mem::replace(&mut *self.0.lock(), Backup::Running) == Backup::Running {
+            return Err("another copy is being written".to_owned());
+        }
+        let (state, to) = (Arc::clone(&self.0), to.to_owned());
+        thread::spawn(move || {
+            let made = fs::create_dir_all(&to).map_err(|error| error.to_string());
+            let result = made.and_then(|()| write(&to).map_err(|error| error.to_string()));
+            *state.lock() = result.map_or_else(Backup::Failed, |()| Backup::Done);
+        });
+        Ok(())
+    }
+}
+
 /// The identity of the node: 40 hexadecimal digits, random at its first start.
-fn identity(directory: &Path) -> io::Result<String> {
+pub(crate) fn identity(directory: &Path) -> io::Result<String> {
     let path = directory.join(IDENTITY);
     if let Ok(text) = fs::read_to_string(&path) {
         let text = text.trim();
@@ -151,7 +184,7 @@ impl Node for Alone {
         Report {
             data_bytes: self.engine.statistics().data_bytes,
             damage: self.engine.failure().into_iter().collect(),
-            backup: self.backup.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            backup: self.job.state(),
             ..Report::default()
         }
     }
@@ -161,24 +194,7 @@ impl Node for Alone {
     }
 
     fn backup(&self, to: &Path) -> Result<(), String> {
-        let lock = |state: &Mutex<Backup>| {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_free = *state != Backup::Running;
-            *state = Backup::Running;
-            is_free
-        };
-        if !lock(&self.backup) {
-            return Err("another copy is being written".to_owned());
-        }
-        let (engine, state, to) =
-            (Arc::clone(&self.engine), Arc::clone(&self.backup), to.to_owned());
-        thread::spawn(move || {
-            let made = fs::create_dir_all(&to).map_err(|error| error.to_string());
-            let result = made.and_then(|()| engine.backup(&to).map_err(|it| it.to_string()));
-            let ended = result.map_or_else(Backup::Failed, |()| Backup::Done);
-            drop(engine);
-            *state.lock().unwrap_or_else(PoisonError::into_inner) = ended;
-        });
-        Ok(())
+        let engine = Arc::clone(&self.engine);
+        self.job.start(to, move |to| engine.backup(to))
     }
 }

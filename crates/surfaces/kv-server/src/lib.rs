@@ -16,6 +16,7 @@
 mod alone;
 mod client;
 mod clock;
+mod cluster;
 mod committer;
 mod connection;
 mod gauges;
@@ -31,6 +32,9 @@ use weft_redis::Parameters;
 
 pub use alone::Alone;
 pub use client::{AskError, ask};
+pub use cluster::{
+    ClusterNode, ClusterSettings, Coordination, NoRecord, Seen, cluster_of, coordination,
+};
 pub use connection::OUTPUT_SOFT;
 pub use listener::Listener;
 

@@ -293,10 +293,10 @@ impl Turns {
             Ok(lsn) => self.safe = self.safe.max(lsn),
             Err(error) => {
                 // Whether the batches happened is not known: their clients get no answer.
-                tracing::error!(
-                    "a commit failed, {} clients are cut off: {error}",
-                    self.held.len()
-                );
+                match self.held.len() {
+                    0 => tracing::debug!("a commit failed that no client waits for: {error}"),
+                    held => tracing::error!("a commit failed, {held} clients are cut off: {error}"),
+                }
                 for id in std::mem::take(&mut self.held) {
                     if let Some(connection) = self.connections.get_mut(&id) {
                         connection.stage = Stage::Over;
@@ -384,9 +384,12 @@ impl Turns {
 
     /// Makes safe what was taken, and sends the answers.
     fn farewell(&mut self) {
+        self.node.ending();
         let newest = self.node.newest();
-        let result = self.node.commit(newest).map(|()| newest);
-        self.settle(result);
+        if newest > self.safe {
+            let result = self.node.commit(newest).map(|()| newest);
+            self.settle(result);
+        }
         self.busy.extend(self.connections.keys());
         self.release();
         let end = Instant::now() + FAREWELL;

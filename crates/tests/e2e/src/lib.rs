@@ -31,6 +31,7 @@ pub mod etcd;
 pub mod exchange;
 pub mod fork_server;
 pub mod host;
+pub mod linear;
 pub mod namespace;
 pub mod node;
 pub mod process;

@@ -16,17 +16,32 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to a port of loopback.
     ///
     /// # Errors
     /// When nothing listens.
     pub fn connect(port: u16) -> io::Result<Self> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Self::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+
+    /// Connects to an address.
+    ///
+    /// # Errors
+    /// When nothing listens.
+    pub fn at(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Self { stream, answer: Vec::new() })
+    }
+
+    /// Waits no longer for answers from now on.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn set_patience(&mut self, most: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(most))
     }
 
     /// Sends bytes as they are.

@@ -20,7 +20,7 @@ pub fn check_directory(
     directory: &Path,
     options: Options,
 ) -> Result<(Vec<String>, Report), StoreError> {
-    let (disk, options) = super::directory(directory, options)?;
+    let (disk, options) = super::lock_directory(directory, options)?;
     Ok(check(&disk, &options))
 }
 

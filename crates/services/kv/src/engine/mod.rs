@@ -142,7 +142,7 @@ impl Engine {
     /// [`StoreError::NotServed`] if another process has it open, [`StoreError::Damaged`],
     /// [`StoreError::Full`].
     pub fn open(directory: &Path, options: Options) -> Result<Self, StoreError> {
-        let (disk, options) = self::directory(directory, options)?;
+        let (disk, options) = lock_directory(directory, options)?;
         open_on(disk, options)
     }
 
@@ -228,8 +228,12 @@ impl Engine {
     }
 }
 
-/// Locks a directory, and completes the options by the boot of the machine.
-fn directory(
+/// Locks a directory, which is made if it is not there, and completes the options by the boot of
+/// the machine: for what opens its disk more than once ([`open_on`], and backups).
+///
+/// # Errors
+/// As for [`Engine::open`].
+pub fn lock_directory(
     directory: &Path,
     mut options: Options,
 ) -> Result<(Arc<dyn Disk>, Options), StoreError> {

@@ -78,6 +78,17 @@ pub enum Message {
     Stale,
 }
 
+impl Message {
+    /// Bytes of a table or of the log that it carries.
+    #[must_use]
+    pub fn bulk(&self) -> usize {
+        match self {
+            Self::Table { bytes, .. } | Self::Log { bytes, .. } => bytes.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// A message with the epoch of the primary that sent it, or of the newest that the backup knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {

@@ -18,8 +18,9 @@ use crate::table::TableMeta;
 /// Names a node.
 pub type Peer = u32;
 
-/// Messages that wait for a backup that joins, before it has to begin again.
+/// Messages that wait for a backup that joins, before it has to begin again, and their bytes.
 const WAITING_MAX: usize = 10_000;
+const WAITING_BYTES_MAX: usize = 256 << 20;
 
 /// Work and news for a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ enum Standing {
     /// It is not reached.
     Down,
     /// It gets what it lacks; what is written meanwhile waits.
-    Joining { waiting: VecDeque<Message>, lsn: u64 },
+    Joining { waiting: VecDeque<Message>, bytes: usize, lsn: u64 },
     /// It gets all, and counts.
     Following { delivered: u64 },
 }
@@ -96,10 +97,37 @@ impl Primary {
         &self.recorded
     }
 
+    /// Whether a backup gets nothing, until it joins again.
+    #[must_use]
+    pub fn is_down(&self, peer: Peer) -> bool {
+        !matches!(
+            self.peers.get(&peer),
+            Some(Standing::Joining { .. } | Standing::Following { .. })
+        )
+    }
+
+    /// Whether each backup that the record names has joined: all that the store had at its
+    /// beginning is with each of them, and may be read.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let follows = |peer| matches!(self.peers.get(peer), Some(Standing::Following { .. }));
+        self.recorded.iter().all(follows)
+    }
+
+    /// A backup that the record names and that has all batches up to this one.
+    #[must_use]
+    pub fn heir(&self, lsn: u64) -> Option<Peer> {
+        let has_all = |peer: &&Peer| {
+            let standing = self.peers.get(peer);
+            matches!(standing, Some(Standing::Following { delivered }) if *delivered >= lsn)
+        };
+        self.recorded.iter().find(has_all).copied()
+    }
+
     /// A backup is reached, and gets this offer. The caller holds what the offer names until the
     /// backup has joined.
     pub fn join(&mut self, peer: Peer, offer: Offer) {
-        let standing = Standing::Joining { waiting: VecDeque::new(), lsn: offer.lsn };
+        let standing = Standing::Joining { waiting: VecDeque::new(), bytes: 0, lsn: offer.lsn };
         self.peers.insert(peer, standing);
         self.send(peer, Message::Offer(offer));
     }
@@ -194,7 +222,9 @@ impl Primary {
     }
 
     fn joined(&mut self, peer: Peer, has: u64) {
-        let Some(Standing::Joining { waiting, lsn }) = self.peers.get_mut(&peer) else { return };
+        let Some(Standing::Joining { waiting, lsn, .. }) = self.peers.get_mut(&peer) else {
+            return;
+        };
         if has != *lsn {
             self.down(peer);
             return;
@@ -251,7 +281,10 @@ impl Primary {
         let peers: Vec<Peer> = self.peers.keys().copied().collect();
         for peer in peers {
             match self.peers.get_mut(&peer) {
-                Some(Standing::Joining { waiting, .. }) if waiting.len() < WAITING_MAX => {
+                Some(Standing::Joining { waiting, bytes, .. })
+                    if waiting.len() < WAITING_MAX && *bytes < WAITING_BYTES_MAX =>
+                {
+                    *bytes += message.bulk();
                     waiting.push_back(message.clone());
                 }
                 Some(Standing::Joining { .. }) => self.down(peer),

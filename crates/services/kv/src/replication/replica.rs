@@ -26,6 +26,10 @@ pub struct Replica {
     mode: Mode,
     /// Bytes that were received in order to get in sync.
     catch_up_bytes: u64,
+    /// Segments that were written and not synced, where batches are to be synced.
+    unsynced: BTreeSet<u64>,
+    /// What is wrong with the store that was there, until it was replaced.
+    damage: Option<String>,
 }
 
 enum Mode {
@@ -55,9 +59,17 @@ impl Replica {
     /// # Errors
     /// Those of the device. A store that is damaged is as one that is empty: it gets all again.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, StoreError> {
-        let contents = read(&disk, &options)?;
+        let (contents, damage) = read(&disk, &options)?;
         let (epoch, lsn) = (contents.epoch, contents.end.lsn);
-        Ok(Self { disk, options, epoch, lsn, mode: Mode::Idle(contents), catch_up_bytes: 0 })
+        let (mode, unsynced) = (Mode::Idle(contents), BTreeSet::new());
+        Ok(Self { disk, options, epoch, lsn, mode, catch_up_bytes: 0, unsynced, damage })
+    }
+
+    /// What is wrong with the store: it counts as empty until it has joined. It must not become
+    /// the primary, whatever the record of the cluster says of it.
+    #[must_use]
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
     }
 
     /// The newest batch that it has.
@@ -99,6 +111,9 @@ impl Replica {
             }
             Message::Log { segment, offset, bytes, newest } => {
                 self.log(segment, offset, &bytes)?;
+                if newest.is_some() {
+                    self.sync_log()?;
+                }
                 newest.map(|lsn| {
                     self.lsn = lsn;
                     Message::Delivered { lsn }
@@ -118,7 +133,7 @@ impl Replica {
     fn join(&mut self, offer: Offer) -> Result<Message, StoreError> {
         let own = match &self.mode {
             Mode::Idle(own) => own.clone(),
-            Mode::Joining(_) | Mode::Following(_) => read(&self.disk, &self.options)?,
+            Mode::Joining(_) | Mode::Following(_) => read(&self.disk, &self.options)?.0,
         };
         end_log(&self.disk, &own)?;
         let has = |meta: &TableMeta| own.tables.contains(meta);
@@ -190,6 +205,24 @@ impl Replica {
         }
         file.write_at(offset, bytes).map_err(|error| failed(&error))?;
         *end = offset + bytes.len() as u64;
+        if self.options.is_durable && matches!(self.mode, Mode::Following(_)) {
+            self.unsynced.insert(segment);
+            if offset == 0 {
+                self.disk.sync_names().map_err(|error| sync_error("the directory", &error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Syncs what came of the log, where the options ask for that.
+    fn sync_log(&mut self) -> Result<(), StoreError> {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        let Mode::Following(following) = &self.mode else { return Ok(()) };
+        for segment in unsynced {
+            if let Some((file, _)) = following.files.get(&segment) {
+                file.sync().map_err(|error| sync_error(&name_of(segment), &error))?;
+            }
+        }
         Ok(())
     }
 
@@ -229,6 +262,7 @@ impl Replica {
         }
         remove_others(&self.disk, manifest.state(), &files)?;
         self.mode = Mode::Following(Following { manifest, files });
+        self.damage = None;
         Ok(Message::Joined { lsn: self.lsn })
     }
 
@@ -269,11 +303,11 @@ impl Replica {
     }
 }
 
-/// The inventory of a directory: of a damaged store nothing.
-fn read(disk: &Arc<dyn Disk>, options: &Options) -> Result<Contents, StoreError> {
+/// The inventory of a directory: of a damaged store nothing, and what is wrong with it.
+fn read(disk: &Arc<dyn Disk>, options: &Options) -> Result<(Contents, Option<String>), StoreError> {
     match contents(disk, options) {
-        Err(StoreError::Damaged(_)) => Ok(Contents::default()),
-        other => other,
+        Err(StoreError::Damaged(what)) => Ok((Contents::default(), Some(what))),
+        other => Ok((other?, None)),
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn time(call: &mut Call<'_, '_>) -> Done {
 
 /// The number that stands for the replication offset: that of the newest batch.
 pub(crate) fn offset(server: &Server) -> i64 {
-    i64::try_from(server.node.newest().0).unwrap_or(i64::MAX)
+    i64::try_from(server.node.lsn().0).unwrap_or(i64::MAX)
 }
 
 /// The backups in sync with all regions of this node.

@@ -34,7 +34,7 @@ pub(crate) fn status(call: &mut Call<'_, '_>) -> Done {
                 "epoch": it.epoch,
                 "primary": it.primary.map(name),
                 "in_sync": in_sync,
-                "lsn": if view.is_cluster { it.lsn.0 } else { server.node.newest().0 },
+                "lsn": server.node.lsn().0,
             })
         })
         .collect();

@@ -9,6 +9,7 @@ use super::kv_bench::{BENCH_EXAMPLES, BenchArguments, CHECK_EXAMPLES, CheckArgum
 pub const EXAMPLES: &str = "\
 Examples:
   weft kv serve --data /var/lib/weft-kv    serves a store at 127.0.0.1:6379
+  weft kv up --nodes 3 --data data         serves a cluster of three nodes on this host
   redis-cli SET a b                        any client of Redis works
   weft kv admin status --addr 127.0.0.1:6379 --json";
 
@@ -17,9 +18,19 @@ Examples:
   weft kv serve --data /var/lib/weft-kv
   weft kv serve --data data --port 7000 --durability durable
   weft kv serve --data data --bind 10.0.0.5 --password-file /etc/weft/kv-password
+  weft kv serve --data data --coord etcd://10.0.0.1:2379 --cluster shop --replicas 3
 
-It serves in the foreground until SIGTERM, SIGINT or SHUTDOWN, and ends with status 0 then. What is
+With --coord the nodes that are started with one --cluster find each other and form it. It serves in the foreground until SIGTERM, SIGINT or SHUTDOWN, and ends with status 0 then. What is
 answered is not lost by kill -9 of the process; with `durable` not by a power cut either.";
+
+const UP_EXAMPLES: &str = "\
+Examples:
+  weft kv up --nodes 3 --data data            nodes at ports 6379, 6380 and 6381
+  redis-cli -c SET a b
+  weft kv up --nodes 3 --data data --port 7000 --lease-ms 1000
+
+It runs in the foreground until SIGTERM or SIGINT, and ends all nodes with status 0 then. A node that
+is killed is started again, a second after its lease is over.";
 
 const ADMIN_EXAMPLES: &str = "\
 Examples:
@@ -42,6 +53,9 @@ pub enum KvCommand {
     /// Serves a store to clients of Redis
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArguments),
+    /// Serves a cluster of nodes on this host
+    #[command(after_help = UP_EXAMPLES)]
+    Up(UpArguments),
     /// Measures the engine by the workloads of YCSB
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArguments),
@@ -68,6 +82,54 @@ pub struct ServeArguments {
     /// A file with the password that clients say in its first line
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
+    /// Where the record of the cluster is: etcd://HOST:PORT[,HOST:PORT], or dir:PATH on one host
+    #[arg(long, value_name = "PLACE", requires = "cluster")]
+    pub coord: Option<String>,
+    /// The name of the cluster
+    #[arg(long, value_name = "NAME", requires = "coord")]
+    pub cluster: Option<String>,
+    /// So many nodes form the cluster
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "coord",
+        value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub replicas: u32,
+    /// The lease of the primary in milliseconds; the first node of a cluster decides
+    #[arg(long, value_name = "MS", default_value_t = LEASE_MS, requires = "coord",
+        value_parser = clap::value_parser!(u64).range(100..=600_000))]
+    pub lease_ms: u64,
+    /// Ends with this process, which started it
+    #[arg(long, value_name = "PID", hide = true)]
+    pub parent: Option<i32>,
+}
+
+/// The lease of a cluster, unless something else is said.
+const LEASE_MS: u64 = 2_000;
+
+/// Arguments of `weft kv up`.
+#[derive(Debug, Args)]
+pub struct UpArguments {
+    /// Nodes of the cluster
+    #[arg(long, value_name = "N", default_value_t = 3,
+        value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub nodes: u32,
+    /// The directory of the stores; it is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// The TCP port of the first node; the others have the next ones
+    #[arg(long, value_name = "PORT", default_value_t = 6379)]
+    pub port: u16,
+    /// The address to listen at; from outside of private networks clients need a password
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
+    pub bind: String,
+    /// When a write is answered
+    #[arg(long, value_enum, value_name = "MODE", default_value_t)]
+    pub durability: DurabilityMode,
+    /// A file with the password that clients say in its first line
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// The lease of the primary in milliseconds; the first start decides
+    #[arg(long, value_name = "MS", default_value_t = LEASE_MS,
+        value_parser = clap::value_parser!(u64).range(100..=600_000))]
+    pub lease_ms: u64,
 }
 
 /// When a write is answered.

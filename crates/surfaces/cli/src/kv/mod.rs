@@ -4,6 +4,7 @@ mod admin;
 mod bench;
 mod check;
 mod serve;
+mod up;
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +13,16 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 
 use crate::arguments::kv::{AdminCommand, KvCommand};
+use crate::configuration::Configuration;
 
 /// `weft kv`.
-pub fn kv(command: &KvCommand) -> anyhow::Result<ExitCode> {
+pub fn kv(
+    command: &KvCommand,
+    configuration: impl Fn() -> anyhow::Result<Configuration>,
+) -> anyhow::Result<ExitCode> {
     match command {
-        KvCommand::Serve(arguments) => serve::serve(arguments),
+        KvCommand::Serve(arguments) => serve::serve(arguments, configuration),
+        KvCommand::Up(arguments) => up::up(arguments),
         KvCommand::Bench(arguments) => bench::bench(arguments),
         KvCommand::Admin(AdminCommand::Check(arguments)) => check::check(arguments),
         KvCommand::Admin(AdminCommand::Status(arguments)) => admin::status(arguments),

@@ -1,19 +1,35 @@
-//! `weft kv serve`: one node without a cluster.
+//! `weft kv serve`: one node, without a cluster or in one.
 
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use weft_kv::node::{Durability, Node};
 use weft_kv::store::StoreError;
-use weft_kv_server::{Alone, Settings};
+use weft_kv_server::{
+    Alone, ClusterNode, ClusterSettings, Listener, Settings, cluster_of, coordination,
+};
+use weft_open::Opening;
 
 use super::password;
 use crate::arguments::kv::{DurabilityMode, ServeArguments};
+use crate::configuration::Configuration;
 
-pub fn serve(arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
+/// So long a node of a cluster waits for its primary before it answers clients anyway.
+const USABLE_WITHIN: Duration = Duration::from_secs(10);
+
+pub fn serve(
+    arguments: &ServeArguments,
+    configuration: impl Fn() -> anyhow::Result<Configuration>,
+) -> anyhow::Result<ExitCode> {
+    if let Some(parent) = arguments.parent {
+        set_parent_process_death_signal(Some(Signal::TERM))?;
+        let is_there = getppid().is_some_and(|pid| pid.as_raw_nonzero().get() == parent);
+        ensure!(is_there, "the process that started this node is gone");
+    }
     let password = password(arguments.password_file.as_deref())?;
     let addresses = addresses(&arguments.bind, arguments.port)?;
     let listener = weft_kv_server::listen(&addresses).with_context(|| {
@@ -21,34 +37,98 @@ pub fn serve(arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
     })?;
     // Port 0 is any free one.
     let shown = listener.addresses().first().copied().unwrap_or(addresses[0]);
-    let durability = match arguments.durability {
-        DurabilityMode::Replicated => Durability::Replicated,
-        DurabilityMode::Durable => Durability::Durable,
-        DurabilityMode::DurableAll => Durability::DurableAll,
-    };
     std::fs::create_dir_all(&arguments.data)
         .with_context(|| format!("the directory {} cannot be made", arguments.data.display()))?;
-    let address = (shown.ip().to_string(), shown.port());
-    let node = Alone::open(&arguments.data, durability, address)
-        .map_err(|error| refusal(&arguments.data, &error))?;
-    for text in node.discarded() {
-        eprintln!("weft: the recovery of {}: {text}", arguments.data.display());
-    }
-    let node = Arc::new(node);
     let settings = Settings {
         password,
         directory: arguments.data.display().to_string(),
         ..Settings::default()
     };
-    let given: Arc<dyn Node> = Arc::clone(&node) as _;
-    weft_kv_server::serve(listener, given, settings)
-        .with_context(|| format!("the server of {} ended", arguments.data.display()))?;
+    match &arguments.coord {
+        Some(place) => in_cluster(arguments, place, shown, &configuration()?, listener, settings),
+        None => alone(arguments, shown, listener, settings),
+    }
+}
+
+fn alone(
+    arguments: &ServeArguments,
+    shown: SocketAddr,
+    listener: Listener,
+    settings: Settings,
+) -> anyhow::Result<ExitCode> {
+    let data = &arguments.data;
+    if let Some((cluster, file)) = cluster_of(data) {
+        let (data, file) = (data.display(), file.display());
+        return Err(anyhow!(
+            "{data} belongs to the cluster {cluster}: give --coord and --cluster, or remove {file} \
+             to serve alone what it has"
+        ));
+    }
+    let address = (shown.ip().to_string(), shown.port());
+    let node = Alone::open(data, durability(arguments.durability), address)
+        .map_err(|error| refusal(arguments, &error))?;
+    for text in node.discarded() {
+        eprintln!("weft: the recovery of {}: {text}", data.display());
+    }
+    let node = Arc::new(node);
+    run(arguments, listener, Arc::clone(&node) as _, settings)?;
     if let Some(node) = Arc::into_inner(node) {
-        node.close().with_context(|| {
-            format!("{} could not be closed; nothing is lost", arguments.data.display())
-        })?;
+        node.close()
+            .with_context(|| format!("{} could not be closed; nothing is lost", data.display()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn in_cluster(
+    arguments: &ServeArguments,
+    place: &str,
+    shown: SocketAddr,
+    configuration: &Configuration,
+    listener: Listener,
+    settings: Settings,
+) -> anyhow::Result<ExitCode> {
+    let cluster = arguments.cluster.clone().unwrap_or_default();
+    let command = std::env::current_exe().context("this program's own file cannot be found")?;
+    let opening = Opening::with("weft kv", &configuration.options).starting_daemon_by(&command);
+    let node = ClusterNode::open(
+        &arguments.data,
+        ClusterSettings {
+            coordination: coordination(place, &cluster)?,
+            cluster,
+            replicas: arguments.replicas,
+            lease_ms: arguments.lease_ms,
+            opening,
+            durability: durability(arguments.durability),
+            address: (reached_at(shown, place).to_string(), shown.port()),
+        },
+    );
+    let node = Arc::new(node.map_err(|error| refusal(arguments, &error))?);
+    if node.lease_ms() != arguments.lease_ms {
+        eprintln!("weft: the lease of the cluster is {} ms", node.lease_ms());
+    }
+    node.wait_until_usable(USABLE_WITHIN);
+    let served = run(arguments, listener, Arc::clone(&node) as _, settings);
+    node.close();
+    served?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run(
+    arguments: &ServeArguments,
+    listener: Listener,
+    node: Arc<dyn Node>,
+    settings: Settings,
+) -> anyhow::Result<()> {
+    weft_kv_server::serve(listener, node, settings)
+        .with_context(|| format!("the server of {} ended", arguments.data.display()))
+}
+
+const fn durability(mode: DurabilityMode) -> Durability {
+    match mode {
+        DurabilityMode::Replicated => Durability::Replicated,
+        DurabilityMode::Durable => Durability::Durable,
+        DurabilityMode::DurableAll => Durability::DurableAll,
+    }
 }
 
 fn addresses(bind: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
@@ -61,11 +141,26 @@ fn addresses(bind: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
     if found.is_empty() { Err(anyhow!("{bind} is no address")) } else { Ok(found) }
 }
 
+/// The address by which clients and other nodes are told of this one: where it listens, or if that
+/// is everywhere, the address of this host towards the coordinator.
+fn reached_at(shown: SocketAddr, place: &str) -> IpAddr {
+    if !shown.ip().is_unspecified() {
+        return shown.ip();
+    }
+    let coordinator = place.strip_prefix("etcd://").and_then(|hosts| hosts.split(',').next());
+    let towards = |coordinator: &str| {
+        let socket = UdpSocket::bind((shown.ip(), 0)).ok()?;
+        socket.connect(coordinator).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    coordinator.and_then(towards).unwrap_or(IpAddr::from([127, 0, 0, 1]))
+}
+
 /// Why a store is not served, in one line.
-fn refusal(data: &Path, error: &StoreError) -> anyhow::Error {
+fn refusal(arguments: &ServeArguments, error: &StoreError) -> anyhow::Error {
     match error {
         // It begins with the directory.
         StoreError::NotServed(text) => anyhow!("{text}"),
-        error => anyhow!("{} is not served: {error}", data.display()),
+        error => anyhow!("{} is not served: {error}", arguments.data.display()),
     }
 }

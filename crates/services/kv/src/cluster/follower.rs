@@ -1,0 +1,93 @@
+//! What a node that is no primary does next.
+
+use std::time::Duration;
+
+use super::record::{Has, Record};
+use crate::format::Epoch;
+use crate::replication::primary::Peer;
+
+/// How long a candidate waits for others to stand.
+const WINDOW: Duration = Duration::from_millis(250);
+/// How much longer it waits for each candidate before it.
+const TURN: Duration = Duration::from_millis(400);
+
+/// The next step of a node that is no primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Takes what the primary of this epoch, or of a later one, sends.
+    Follow(Epoch),
+    /// Takes nothing from a primary, and looks again soon.
+    Wait,
+    /// Takes nothing from a primary from now on, and then changes the record by
+    /// [`Record::stand`].
+    Stand,
+    /// Changes the record by [`Record::promote`].
+    Promote,
+    /// The record names this node: it opens its store as the primary of this epoch.
+    Lead(Epoch),
+}
+
+/// A node that is no primary.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    me: Peer,
+    lease: Duration,
+    /// When it gave a lease last, or began: it may have given one before.
+    given: Duration,
+    /// When it stood.
+    stood: Option<Duration>,
+}
+
+impl Follower {
+    /// A node that begins now.
+    #[must_use]
+    pub fn new(me: Peer, lease: Duration, now: Duration) -> Self {
+        Self { me, lease, given: now, stood: None }
+    }
+
+    /// A question for the lease came. True if it is given. It is given by a node that takes what
+    /// the primary sends, which the caller knows.
+    pub fn give(&mut self, now: Duration) -> bool {
+        if self.stood.is_none() {
+            self.given = now;
+        }
+        self.stood.is_none()
+    }
+
+    /// [`Record::stand`] was carried out, after this node ceased to take anything.
+    pub fn stands(&mut self, now: Duration) {
+        self.stood = Some(now);
+    }
+
+    /// The next step, by a record that was just read and the end of the own store.
+    pub fn step(&mut self, record: &Record, has: Has, now: Duration) -> Step {
+        let me = self.me;
+        if record.epoch == 0 {
+            return Step::Wait;
+        }
+        if record.primary == Some(me) && has.epoch < record.epoch {
+            return Step::Lead(record.epoch);
+        }
+        if !record.in_sync.contains(&me) {
+            self.stood = None;
+            return Step::Follow(record.epoch);
+        }
+        let is_alone = record.in_sync.len() == 1;
+        let Some(stood) = self.stood.filter(|_| record.candidates.contains_key(&me)) else {
+            if self.stood.take().is_some() {
+                // There was a new primary, or the old one is back.
+                self.given = now;
+            }
+            let is_due = is_alone || now >= self.given + self.lease;
+            return if is_due { Step::Stand } else { Step::Follow(record.epoch) };
+        };
+        let others = record.in_sync.iter().filter(|peer| Some(**peer) != record.primary);
+        let all_stand = others.clone().all(|peer| record.candidates.contains_key(peer));
+        let better = record.candidates.iter().filter(|(peer, other)| {
+            (**other, std::cmp::Reverse(**peer)) > (has, std::cmp::Reverse(me))
+        });
+        let window = if all_stand { Duration::ZERO } else { WINDOW };
+        let turn = TURN * u32::try_from(better.count()).unwrap_or(u32::MAX);
+        if now >= stood + window + turn { Step::Promote } else { Step::Wait }
+    }
+}

@@ -1,0 +1,440 @@
+//! The thread of control: it reads and changes the record, leads, and steps down.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use weft_kv::cluster::{Follower, Has, MemberEntry, Record, Step};
+use weft_kv::disk::Disk;
+use weft_kv::engine::{Options, open_on};
+use weft_kv::format::Epoch;
+use weft_kv::node::{Member, Region, View};
+use weft_kv::replication::Shipper;
+use weft_kv::replication::primary::Peer;
+use weft_kv::store::{Store, StoreError};
+use weft_open::now;
+
+use super::backup::Backup;
+use super::bell::Bell;
+use super::coordination::{NoRecord, Seen};
+use super::court::Court;
+use super::link::Link;
+use super::reign::Reign;
+use super::{ClusterSettings, Shared};
+
+/// The last slot.
+const LAST_SLOT: u16 = 16_383;
+/// Tries to change the record, which others change as well.
+const TRIES: usize = 8;
+/// The pause of a primary between two looks at the record.
+const LOOK: Duration = Duration::from_millis(250);
+/// The pause of a node that is about to become the primary, or not yet serves.
+const SOON: Duration = Duration::from_millis(20);
+/// How long a primary that hands over waits for its heir.
+const HANDED_WITHIN: Duration = Duration::from_secs(1);
+
+/// The node as the record names it.
+pub(super) struct Identity {
+    pub id: String,
+    pub host: String,
+    pub port: u16,
+    pub service: String,
+}
+
+/// Why a node is not in the cluster.
+pub(super) enum NoEntry {
+    /// It must not be.
+    Refused(String),
+    /// It can be tried again.
+    Later(String),
+}
+
+/// Comes into the record. Returns the place of the node, and the record.
+pub(super) fn register(
+    settings: &mut ClusterSettings,
+    identity: &Identity,
+    has: Has,
+) -> Result<(Peer, Record), NoEntry> {
+    let later = |error: NoRecord| NoEntry::Later(error.to_string());
+    for _ in 0..TRIES {
+        let Seen { record, version } = settings.coordination.read().map_err(later)?;
+        let fresh = || Record::new(settings.replicas, settings.lease_ms);
+        let mut record = record.unwrap_or_else(fresh);
+        let before = record.clone();
+        let entry = MemberEntry {
+            id: identity.id.clone(),
+            host: identity.host.clone(),
+            port: identity.port,
+            service: identity.service.clone(),
+            has,
+        };
+        let entered = record.register(entry, settings.replicas);
+        let me = entered.map_err(|error| NoEntry::Refused(error.to_string()))?;
+        if record == before || settings.coordination.replace(&record, version).map_err(later)? {
+            return Ok((me, record));
+        }
+    }
+    Err(NoEntry::Later("the record of the cluster changes all the time".to_owned()))
+}
+
+/// The primary's part: its reign and its links.
+struct Leading {
+    reign: Arc<Reign>,
+    links: BTreeMap<Peer, (Arc<Bell>, JoinHandle<()>)>,
+}
+
+/// The thread of control.
+pub(super) struct Control {
+    shared: Arc<Shared>,
+    backup: Arc<Backup>,
+    disk: Arc<dyn Disk>,
+    options: Options,
+    settings: ClusterSettings,
+    me: Peer,
+    lease: Duration,
+    /// The record as it was read last.
+    record: Record,
+    leading: Option<Leading>,
+}
+
+impl Control {
+    pub fn new(
+        shared: Arc<Shared>,
+        backup: Arc<Backup>,
+        (disk, options): (Arc<dyn Disk>, Options),
+        settings: ClusterSettings,
+        me: Peer,
+        record: &Record,
+    ) -> Self {
+        let lease = Duration::from_millis(record.lease_ms);
+        backup.decide(|follower| *follower = Follower::new(me, lease, now()));
+        let record = record.clone();
+        let leading = None;
+        Self { shared, backup, disk, options, settings, me, lease, record, leading }
+    }
+
+    /// Runs until the node ends.
+    pub fn run(mut self) {
+        while !self.shared.is_ending.load(Ordering::Acquire) {
+            let pause = if self.leading.is_some() { self.lead_on() } else { self.follow() };
+            self.show();
+            self.shared.control.wait(pause);
+        }
+        if self.leading.is_some() {
+            self.hand_over();
+            self.step_down();
+        }
+        self.backup.give_up();
+    }
+
+    /// Reads the record, and says what is wrong if it cannot.
+    fn look(&mut self) -> Option<u64> {
+        let seen = self.settings.coordination.read();
+        let trouble = match seen {
+            Ok(Seen { record: Some(record), version }) => {
+                self.record = record;
+                return Some(version);
+            }
+            Ok(Seen { record: None, .. }) => "the record of the cluster is gone".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.tell(trouble);
+        None
+    }
+
+    /// Tells once what is wrong; the status shows it.
+    fn tell(&self, trouble: String) {
+        let mut told = self.shared.trouble.lock();
+        if told.as_ref() != Some(&trouble) {
+            tracing::warn!("{trouble}");
+            *told = Some(trouble);
+        }
+    }
+
+    /// Changes the record as it is now. `Ok(false)` if the change does not fit it any more.
+    fn change(&mut self, change: impl Fn(&mut Record) -> bool) -> Result<bool, NoRecord> {
+        for _ in 0..TRIES {
+            let Some(version) = self.look() else { break };
+            let mut record = self.record.clone();
+            if !change(&mut record) {
+                return Ok(false);
+            }
+            if record == self.record || self.settings.coordination.replace(&record, version)? {
+                self.record = record;
+                return Ok(true);
+            }
+        }
+        Err(NoRecord("the record of the cluster cannot be changed".to_owned()))
+    }
+
+    /// One step of a node that is no primary. Returns the pause before the next one.
+    fn follow(&mut self) -> Duration {
+        let slow = (self.lease / 8).clamp(SOON, LOOK);
+        if self.look().is_none() {
+            return slow;
+        }
+        let Some(has) = self.backup.has() else {
+            self.take_over();
+            return slow;
+        };
+        let (record, me) = (self.record.clone(), self.me);
+        if let Some(why) = self.backup.trouble() {
+            self.tell(why);
+            self.backup.follow(record.epoch);
+            return slow;
+        }
+        *self.shared.trouble.lock() = None;
+        match self.backup.decide(|follower| follower.step(&record, has, now())) {
+            Step::Follow(epoch) => {
+                self.backup.follow(epoch);
+                slow
+            }
+            Step::Wait if record.epoch == 0 => slow,
+            Step::Wait => SOON,
+            Step::Stand => {
+                // From here on the old primary reaches nothing, and is given no lease.
+                self.backup.close();
+                let Some(has) = self.backup.has() else { return SOON };
+                if let Ok(true) = self.change(|record| record.stand(me, has)) {
+                    self.backup.decide(|follower| follower.stands(now()));
+                }
+                SOON
+            }
+            Step::Promote => {
+                if let Err(error) = self.change(|record| record.promote(me)) {
+                    tracing::warn!("{error}");
+                }
+                Duration::ZERO
+            }
+            Step::Lead(epoch) => {
+                if let Err(error) = self.lead(epoch) {
+                    self.tell(format!("this node cannot be the primary: {error}"));
+                    self.take_over();
+                    return LOOK;
+                }
+                Duration::ZERO
+            }
+        }
+    }
+
+    fn take_over(&self) {
+        if let Err(error) = self.backup.take_over() {
+            self.tell(format!("the store cannot be read: {error}"));
+        }
+    }
+
+    /// Becomes the primary of an epoch.
+    fn lead(&mut self, epoch: Epoch) -> Result<(), StoreError> {
+        self.backup.give_up();
+        let options = Options { epoch, ..self.options.clone() };
+        let engine = open_on(Arc::clone(&self.disk), options)?;
+        for text in &engine.report().discarded {
+            eprintln!("weft: the recovery of this node: {text}");
+        }
+        let newest = engine.newest().0;
+        let court = Court::new(
+            epoch,
+            newest,
+            self.record.backups(),
+            self.lease,
+            Arc::clone(&self.shared.control),
+        );
+        let court = Arc::new(court);
+        engine.set_shipper(Some(Arc::clone(&court) as Arc<dyn Shipper>));
+        let floor = self.shared.floor.load(Ordering::Acquire);
+        // Above all numbers that the front end has, if it has any.
+        let base = if floor == 0 { 0 } else { (floor + 1).saturating_sub(newest) };
+        let serves = AtomicBool::new(false);
+        let reign = Arc::new(Reign { engine, court, base, serves });
+        *self.shared.reign.write() = Some(Arc::clone(&reign));
+        self.leading = Some(Leading { reign, links: BTreeMap::new() });
+        tracing::info!("this node is the primary of epoch {epoch}");
+        self.link();
+        Ok(())
+    }
+
+    /// Starts a link to each member that has none.
+    fn link(&mut self) {
+        let Some(leading) = &mut self.leading else { return };
+        for (peer, member) in (0..).zip(&self.record.members) {
+            if peer == self.me || leading.links.contains_key(&peer) {
+                continue;
+            }
+            let Ok(bell) = Bell::new() else { continue };
+            let bell = Arc::new(bell);
+            let link = Link {
+                peer,
+                service: member.service.clone(),
+                cluster: self.settings.cluster.clone(),
+                opening: self.settings.opening.clone(),
+                reign: Arc::clone(&leading.reign),
+                lease: self.lease,
+                bell: Arc::clone(&bell),
+                counters: Arc::clone(&self.shared.counters),
+            };
+            let named = thread::Builder::new().name(format!("kv-link-{peer}"));
+            // Without a thread it is tried again with the next look.
+            if let Ok(thread) = named.spawn(move || link.run()) {
+                leading.links.insert(peer, (bell, thread));
+            }
+        }
+    }
+
+    /// One step of a primary. Returns the pause before the next one.
+    fn lead_on(&mut self) -> Duration {
+        let Some(leading) = &self.leading else { return SOON };
+        let reign = Arc::clone(&leading.reign);
+        let (epoch, me) = (reign.court.epoch, self.me);
+        let is_seen = self.look().is_some();
+        if is_seen {
+            *self.shared.trouble.lock() = None;
+        }
+        if is_seen && (self.record.epoch, self.record.primary) != (epoch, Some(me)) {
+            reign.court.end();
+        }
+        if reign.court.is_over() {
+            drop(reign);
+            self.step_down();
+            return Duration::ZERO;
+        }
+        self.link();
+        if let Some(backups) = reign.court.proposal() {
+            self.propose(&reign, backups);
+        }
+        let is_failed = reign.engine.failure().is_some();
+        if self.shared.wants_failover.swap(false, Ordering::AcqRel) || is_failed {
+            self.hand_over();
+            return SOON;
+        }
+        if !reign.serves.load(Ordering::Acquire) {
+            if !reign.court.is_whole() || !reign.court.is_valid() {
+                return SOON;
+            }
+            reign.serves.store(true, Ordering::Release);
+        }
+        LOOK
+    }
+
+    fn propose(&mut self, reign: &Reign, backups: BTreeSet<Peer>) {
+        let (epoch, me) = (reign.court.epoch, self.me);
+        match self.change(|record| record.name_backups(me, epoch, &backups)) {
+            Ok(true) => {
+                tracing::info!("in sync with this node: {backups:?}");
+                reign.court.recorded(backups);
+            }
+            Ok(false) => reign.court.end(),
+            Err(error) => {
+                tracing::warn!("{error}");
+                reign.court.in_doubt(backups);
+            }
+        }
+    }
+
+    /// Makes a backup that has everything the primary.
+    fn hand_over(&mut self) {
+        let Some(leading) = &self.leading else { return };
+        let reign = Arc::clone(&leading.reign);
+        // No write is taken from now on; those that were wait for their backups.
+        let served = reign.serves.swap(false, Ordering::AcqRel);
+        let end = now() + HANDED_WITHIN;
+        let heir = loop {
+            let newest = reign.engine.newest();
+            let is_safe = reign.engine.failure().is_some() || reign.engine.commit(newest).is_ok();
+            match reign.court.heir(newest.0).filter(|_| is_safe && reign.court.is_whole()) {
+                Some(heir) => break Some(heir),
+                None if now() > end || reign.court.is_over() => break None,
+                None => thread::sleep(SOON),
+            }
+        };
+        let (epoch, me) = (reign.court.epoch, self.me);
+        let handed = heir.map(|heir| self.change(|record| record.hand_over(me, epoch, heir)));
+        match handed {
+            // It may have been carried out: the record says it.
+            Some(Ok(true) | Err(_)) => reign.court.end(),
+            Some(Ok(false)) | None => reign.serves.store(served, Ordering::Release),
+        }
+    }
+
+    /// Is the primary no more.
+    fn step_down(&mut self) {
+        let Some(Leading { reign, links }) = self.leading.take() else { return };
+        reign.court.end();
+        reign.serves.store(false, Ordering::Release);
+        self.depose(&reign);
+        *self.shared.reign.write() = None;
+        for (bell, thread) in links.into_values() {
+            bell.ring();
+            let _ = thread.join();
+        }
+        tracing::info!("this node is not the primary of epoch {} any more", reign.court.epoch);
+        // Commands that are carried out, and a copy that is written, keep the engine for a while.
+        let mut reign = reign;
+        let engine = loop {
+            match Arc::try_unwrap(reign) {
+                Ok(reign) => {
+                    self.depose(&reign);
+                    break reign.engine;
+                }
+                Err(kept) => reign = kept,
+            }
+            thread::sleep(SOON);
+        };
+        engine.set_shipper(None);
+        if self.shared.is_ending.load(Ordering::Acquire) {
+            if let Err(error) = engine.close() {
+                eprintln!("weft: the store could not be closed; nothing is lost: {error}");
+            }
+            return;
+        }
+        if let Some(why) = engine.failure() {
+            self.backup.fail(why);
+        }
+        drop(engine);
+        self.backup.decide(|follower| *follower = Follower::new(self.me, self.lease, now()));
+        self.take_over();
+    }
+
+    /// All that the front end was told to wait for in this reign, it waits for in vain.
+    fn depose(&self, reign: &Reign) {
+        self.shared.floor.fetch_max(reign.newest().0, Ordering::AcqRel);
+        self.shared.was_deposed.store(true, Ordering::Release);
+    }
+
+    /// Makes the view of the front end.
+    pub fn show(&self) {
+        let record = &self.record;
+        let reign = self.leading.as_ref().map(|leading| &leading.reign);
+        let serves = reign.is_some_and(|reign| reign.check().is_ok());
+        let place = |peer: Peer| peer as usize;
+        let primary = record.primary.filter(|peer| *peer != self.me || serves).map(place);
+        let members = (0..).zip(&record.members).map(|(peer, member): (Peer, _)| Member {
+            id: member.id.clone(),
+            host: member.host.clone(),
+            port: member.port,
+            is_up: peer == self.me || record.in_sync.contains(&peer),
+        });
+        let region = Region {
+            id: 0,
+            first: 0,
+            last: LAST_SLOT,
+            epoch: record.epoch.into(),
+            primary,
+            in_sync: record.backups().into_iter().map(place).collect(),
+        };
+        let mut view = View {
+            version: 0,
+            is_cluster: true,
+            myself: self.me as usize,
+            members: members.collect(),
+            regions: vec![region],
+        };
+        let mut shown = self.shared.view.write();
+        view.version = shown.version;
+        if **shown != view {
+            view.version += 1;
+        }
+        *shown = Arc::new(view);
+    }
+}

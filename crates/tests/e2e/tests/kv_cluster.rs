@@ -1,0 +1,479 @@
+//! A cluster of `weft kv`: nodes that are killed, stopped and asked to hand over under load. Clients
+//! note what they saw, and the histories of all keys must be linearizable.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value as Json;
+use weft_e2e::etcd::Etcd;
+use weft_e2e::host::{Host, key};
+use weft_e2e::linear::{Action, Operation, is_linearizable};
+use weft_e2e::namespace::Namespace;
+use weft_e2e::redis::{Client, Random};
+use weft_e2e::suite::Skip;
+use weft_e2e::{Case, Node, Outcome, Running, process, program, suite};
+use weft_resp::Value;
+
+/// A busy machine does not reach it.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The lease of the clusters.
+const LEASE_MS: u64 = 1_000;
+/// Clients, and the keys that they share.
+const CLIENTS: u64 = 5;
+const KEYS: usize = 12;
+
+fn main() -> ExitCode {
+    suite::main(vec![
+        Case::new("nothing_answered_is_lost_when_the_primary_is_killed", || kills(2)),
+        Case::new("many_kills_of_primaries_lose_nothing", || kills(40))
+            .within(Duration::from_secs(1_200))
+            .long("each kill takes some seconds"),
+        Case::new("nodes_of_several_hosts_replicate_over_libfabric", hosts),
+        Case::new("nodes_at_etcd_hand_over_and_a_stopped_primary_serves_no_more", at_etcd),
+    ])
+}
+
+fn text(value: &str) -> Value {
+    Value::Bulk(value.as_bytes().to_vec())
+}
+
+fn connect(port: u16) -> io::Result<Client> {
+    let mut client = Client::connect(port)?;
+    client.set_patience(Duration::from_secs(20))?;
+    Ok(client)
+}
+
+fn status_of(port: u16) -> io::Result<Json> {
+    match connect(port)?.ask("WEFT STATUS")? {
+        Value::Bulk(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other),
+        other => Err(io::Error::other(format!("{other:?}"))),
+    }
+}
+
+/// Waits until something is there.
+fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "not there: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The node that says that it is the primary, and its status.
+fn primary(ports: &[u16]) -> (u16, Json) {
+    await_some("a primary", || {
+        ports.iter().find_map(|&port| {
+            let status = status_of(port).ok()?;
+            (status["role"] == "primary").then_some((port, status))
+        })
+    })
+}
+
+/// Waits until so many backups are in sync. Returns the primary.
+fn await_in_sync(ports: &[u16], backups: usize) -> u16 {
+    await_some("all in sync", || {
+        let (port, status) = primary(ports);
+        let in_sync = status["regions"][0]["in_sync"].as_array().map(Vec::len);
+        (in_sync == Some(backups)).then_some(port)
+    })
+}
+
+fn pid_of(port: u16) -> Pid {
+    let info = connect(port).and_then(|mut it| it.ask("INFO server")).expect("an answer");
+    let Value::Bulk(info) = info else { panic!("{info:?}") };
+    let info = String::from_utf8(info).expect("text");
+    let line = info.lines().find_map(|line| line.strip_prefix("process_id:")).expect("a line");
+    Pid::from_raw(line.trim().parse().expect("a number")).expect("not 0")
+}
+
+/// Clients that read and write some keys until they are told to end.
+struct Load {
+    ends: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    /// The longest time without an answered write, in milliseconds, and when the last one came.
+    gap: Arc<Mutex<(Duration, Instant)>>,
+    clients: Vec<JoinHandle<BTreeMap<usize, Vec<Operation>>>>,
+}
+
+impl Load {
+    fn start(ports: &[u16]) -> Self {
+        let (ends, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let gap = Arc::new(Mutex::new((Duration::ZERO, Instant::now())));
+        let begun = Instant::now();
+        let client = |number| {
+            let (ends, answered, gap) =
+                (Arc::clone(&ends), Arc::clone(&answered), Arc::clone(&gap));
+            let ports = ports.to_vec();
+            thread::spawn(move || {
+                let mut user =
+                    User { number, ports, begun, client: None, history: BTreeMap::new() };
+                let mut random = Random(number);
+                while !ends.load(Ordering::Relaxed) {
+                    if user.step(&mut random) {
+                        answered.fetch_add(1, Ordering::Relaxed);
+                        let mut gap = gap.lock().expect("nobody panics");
+                        *gap = (gap.0.max(gap.1.elapsed()), Instant::now());
+                    }
+                    // The checker looks at all of it.
+                    thread::sleep(Duration::from_millis(2));
+                }
+                user.history
+            })
+        };
+        let clients = (1..=CLIENTS).map(client).collect();
+        Self { ends, answered, gap, clients }
+    }
+
+    /// Waits until so many more writes are answered.
+    fn await_writes(&self, count: u64) {
+        let wanted = self.answered.load(Ordering::Relaxed) + count;
+        let is_there = || (self.answered.load(Ordering::Relaxed) >= wanted).then_some(());
+        await_some("writes", is_there);
+    }
+
+    /// The longest time without an answered write since the last call.
+    fn gap(&self) -> Duration {
+        std::mem::take(&mut self.gap.lock().expect("nobody panics").0)
+    }
+
+    /// Ends the clients, reads all keys once more, and checks all.
+    fn check(self, ports: &[u16]) -> usize {
+        self.ends.store(true, Ordering::Relaxed);
+        let mut histories: BTreeMap<usize, Vec<Operation>> = BTreeMap::new();
+        let begun = Instant::now();
+        for client in self.clients {
+            for (key, history) in client.join().expect("a client ends well") {
+                histories.entry(key).or_default().extend(history);
+            }
+        }
+        let last = histories.values().flatten().filter_map(|it| it.end).max().unwrap_or_default();
+        let mut client = connect(primary(ports).0).expect("the primary listens");
+        for (key, history) in &mut histories {
+            let value = match client.ask(&format!("GET key{key}")).expect("an answer") {
+                Value::Bulk(text) => std::str::from_utf8(&text).ok().and_then(|it| it.parse().ok()),
+                _ => None,
+            };
+            let start = last + begun.elapsed();
+            let end = Some(start + Duration::from_millis(1));
+            history.push(Operation { start, end, action: Action::Read(value) });
+            assert!(is_linearizable(history), "key{key}: {history:?}");
+        }
+        histories.values().map(Vec::len).sum()
+    }
+}
+
+struct User {
+    number: u64,
+    ports: Vec<u16>,
+    begun: Instant,
+    client: Option<(u16, Client)>,
+    history: BTreeMap<usize, Vec<Operation>>,
+}
+
+impl User {
+    /// One operation. True if it is a write that was answered.
+    fn step(&mut self, random: &mut Random) -> bool {
+        let (port, mut client) = match self.client.take() {
+            Some(client) => client,
+            None => {
+                let port = self.ports[random.below(self.ports.len())];
+                let Ok(client) = connect(port) else { return false };
+                (port, client)
+            }
+        };
+        let key = random.below(KEYS);
+        let history = self.history.entry(key).or_default();
+        // No two writes have the same value.
+        let value = self.number << 40 | self.begun.elapsed().as_micros() as u64;
+        let is_write = random.below(2) == 0;
+        let start = self.begun.elapsed();
+        let answer = if is_write {
+            client.ask(&format!("SET key{key} {value}"))
+        } else {
+            client.ask(&format!("GET key{key}"))
+        };
+        let end = Some(self.begun.elapsed());
+        let wrote = Action::Write(value);
+        match answer {
+            Ok(Value::Simple(_)) => history.push(Operation { start, end, action: wrote }),
+            Ok(Value::Error(text)) => {
+                let (code, rest) = text.split_once(' ').unwrap_or_default();
+                match code {
+                    "MOVED" => {
+                        let to = rest.rsplit(':').next().and_then(|it| it.parse().ok());
+                        let to: u16 = to.expect("a port");
+                        self.client = connect(to).ok().map(|client| (to, client));
+                    }
+                    // These promise that it did not happen.
+                    "CLUSTERDOWN" => {}
+                    _ => panic!("{text}"),
+                }
+                return false;
+            }
+            Ok(found) => {
+                let value = match found {
+                    Value::Bulk(text) => {
+                        Some(std::str::from_utf8(&text).expect("text").parse().expect("a number"))
+                    }
+                    _ => None,
+                };
+                history.push(Operation { start, end, action: Action::Read(value) });
+            }
+            // A write may have happened.
+            Err(_) => {
+                if is_write {
+                    history.push(Operation { start, end: None, action: wrote });
+                }
+                return false;
+            }
+        }
+        self.client = Some((port, client));
+        is_write
+    }
+}
+
+/// `weft kv up`, the primary killed again and again.
+fn kills(rounds: usize) -> Outcome {
+    let node = Node::new();
+    let first = three_ports();
+    let ports = [first, first + 1, first + 2];
+    let up = || {
+        let mut command = node.weft(["kv", "up", "--nodes", "3", "--lease-ms"]);
+        command.args([&LEASE_MS.to_string(), "--port", &first.to_string(), "--data"]);
+        command.arg(node.directory().join("data"));
+        node.start(command)
+    };
+    let mut cluster = up();
+    ports.iter().for_each(|port| cluster.await_port(*port));
+    let port = await_in_sync(&ports, 2);
+    speaks(port, &ports);
+    let load = Load::start(&ports);
+    for round in 0..rounds {
+        load.await_writes(100);
+        let port = await_in_sync(&ports, 2);
+        load.gap();
+        kill_process(pid_of(port), Signal::KILL).expect("it runs");
+        let others: Vec<u16> = ports.into_iter().filter(|it| *it != port).collect();
+        let (next, _) = primary(&others);
+        load.await_writes(100);
+        let gap = load.gap();
+        println!("round {round}: {port} killed, {next} leads, {gap:?} without an answer");
+        assert!(gap < Duration::from_millis(LEASE_MS) + Duration::from_secs(10), "{gap:?}");
+        await_in_sync(&ports, 2);
+        let back = status_of(port).expect("it is there again");
+        assert_eq!(back["role"], "replica");
+        assert!(back["replication"]["catch_up_bytes"].as_u64() > Some(0), "{back}");
+    }
+    let count = load.check(&ports);
+    println!("{count} operations are linearizable");
+    cluster.signal(Signal::TERM);
+    assert_eq!(cluster.wait(LIMIT).code(), 0);
+    // All is there again after all were ended, and after all were killed.
+    for signal in [Signal::TERM, Signal::KILL] {
+        let cluster = up();
+        let (port, _) = primary(&ports);
+        let mut client = connect(port).expect("it listens");
+        assert_eq!(client.ask("GET last").expect("an answer"), text("word"));
+        for port in ports {
+            let _ = status_of(port).map(|_| kill_process(pid_of(port), signal));
+        }
+        cluster.signal(Signal::TERM);
+        let _ = cluster.wait(LIMIT);
+    }
+    for number in 0..3 {
+        let mut command = node.weft(["kv", "admin", "check", "--data"]);
+        command.arg(node.directory().join(format!("data/node-{number}")));
+        let _ = node.start(command).wait(LIMIT).success();
+    }
+    Ok(())
+}
+
+/// The commands that tell of a cluster.
+fn speaks(port: u16, ports: &[u16]) {
+    let mut client = connect(port).expect("it listens");
+    assert_eq!(client.ask("SET last word").expect("an answer"), Value::Simple("OK".to_owned()));
+    assert_eq!(client.ask("WAIT 2 1000").expect("an answer"), Value::Integer(2));
+    let Value::Array(shards) = client.ask("CLUSTER SLOTS").expect("an answer") else {
+        panic!("no slots");
+    };
+    let Value::Array(slots) = &shards[0] else { panic!("{shards:?}") };
+    assert_eq!(slots.len(), 5, "a primary and two replicas: {slots:?}");
+    let other = ports.iter().find(|it| **it != port).expect("there are three");
+    let mut replica = connect(*other).expect("it listens");
+    let moved = replica.ask("GET last").expect("an answer");
+    let wanted = Value::Error(format!("MOVED 6562 127.0.0.1:{port}"));
+    assert_eq!(moved, wanted);
+    let Value::Array(role) = replica.ask("ROLE").expect("an answer") else { panic!("no role") };
+    assert_eq!(role[0], text("slave"));
+    let nodes = client.ask("CLUSTER NODES").expect("an answer");
+    let Value::Bulk(nodes) = nodes else { panic!("{nodes:?}") };
+    let nodes = String::from_utf8(nodes).expect("text");
+    assert_eq!(nodes.lines().filter(|line| line.contains("slave")).count(), 2, "{nodes}");
+    assert!(nodes.lines().any(|line| line.ends_with("0-16383")), "{nodes}");
+}
+
+/// A port with two free ones behind it.
+fn three_ports() -> u16 {
+    await_some("three free ports", || {
+        let first = process::free_port();
+        let is_free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+        (first < 65_000 && is_free(first + 1) && is_free(first + 2)).then_some(first)
+    })
+}
+
+/// `weft kv serve` at etcd: FAILOVER, a primary that is stopped for longer than its lease, and one
+/// that is ended.
+fn at_etcd() -> Outcome {
+    let etcd = Etcd::start(1, "http", Vec::new())?;
+    let place = etcd.urls().replace("http://", "etcd://");
+    let node = Node::new();
+    let ports = [process::free_port(), process::free_port(), process::free_port()];
+    let serve = |place_of_data: usize, replicas: &str| {
+        let port = ports[place_of_data].to_string();
+        let mut command = node.weft(["kv", "serve", "--coord", &place, "--cluster", "shop"]);
+        command.args(["--replicas", replicas, "--lease-ms", &LEASE_MS.to_string()]);
+        command.args(["--port", &port, "--data"]);
+        command.arg(node.directory().join(format!("data-{place_of_data}")));
+        node.start(command)
+    };
+    let mut nodes: Vec<Option<Running>> = (0..3).map(|it| Some(serve(it, "3"))).collect();
+    let port = await_in_sync(&ports, 2);
+    let load = Load::start(&ports);
+    load.await_writes(50);
+    let asked = connect(port).and_then(|mut it| it.ask("FAILOVER")).expect("an answer");
+    assert_eq!(asked, Value::Simple("OK".to_owned()));
+    let port = await_some("another primary", || Some(primary(&ports).0).filter(|it| *it != port));
+    load.await_writes(50);
+    await_in_sync(&ports, 2);
+    // Stopped for longer than its lease, and then it goes on.
+    let pid = pid_of(port);
+    kill_process(pid, Signal::STOP).expect("it runs");
+    let others: Vec<u16> = ports.into_iter().filter(|it| *it != port).collect();
+    let (next, _) = primary(&others);
+    kill_process(pid, Signal::CONT).expect("it runs");
+    load.await_writes(50);
+    await_some("the old primary in sync", || {
+        let status = status_of(port).ok()?;
+        let in_sync = await_in_sync(&ports, 2);
+        (status["role"] == "replica" && in_sync != port).then_some(())
+    });
+    // One that is ended hands over; the load goes on, and it comes back.
+    let place_of_next = ports.iter().position(|it| *it == next).expect("one of them");
+    let ended = nodes[place_of_next].take().expect("it runs");
+    ended.signal(Signal::TERM);
+    assert_eq!(ended.wait(LIMIT).code(), 0);
+    load.await_writes(50);
+    nodes[place_of_next] = Some(serve(place_of_next, "3"));
+    await_in_sync(&ports, 2);
+    let count = load.check(&ports);
+    println!("{count} operations are linearizable");
+    // What cannot be is refused.
+    let ended = nodes[place_of_next].take().expect("it runs");
+    ended.signal(Signal::KILL);
+    let _ = ended.wait(LIMIT);
+    let refused = serve(place_of_next, "2").wait(LIMIT);
+    assert_eq!(refused.code(), 1, "{}", refused.report());
+    assert!(refused.report().contains("has 3 replicas"), "{}", refused.report());
+    let mut command = node.weft(["kv", "serve", "--port", "0", "--data"]);
+    command.arg(node.directory().join(format!("data-{place_of_next}")));
+    let refused = node.start(command).wait(LIMIT);
+    assert!(refused.report().contains("belongs to the cluster shop"), "{}", refused.report());
+    Ok(())
+}
+
+/// Three hosts, each with a network and a daemon of its own. The network of the primary is cut, and
+/// healed.
+fn hosts() -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Skip("network namespaces need root".to_owned()));
+    }
+    program::find("ip")?;
+    let (_switch, networks) = Namespace::switched(4);
+    let etcd = Etcd::inside(vec![(networks[3].again(), "10.9.0.4".to_owned())])?;
+    let place = etcd.urls().replace("http://", "etcd://");
+    let keeper = Node::without_daemon();
+    let key = key(&keeper, "key");
+    let mut hosts = Vec::new();
+    for (number, name) in (1..=3).zip(["a", "b", "c"]) {
+        let address = format!("10.9.0.{number}:7700");
+        let seeds: &[&str] = if number == 1 { &[] } else { &["10.9.0.1:7700"] };
+        let mut host = Host::inside(networks[number - 1].again(), &address, name, &key, seeds);
+        host.start();
+        hosts.push(host);
+    }
+    for name in ["a", "b", "c"] {
+        let state = if name == "a" { "self" } else { "up" };
+        hosts[0].await_state(name, state);
+    }
+    let serve = |number: usize| {
+        let host = &hosts[number - 1];
+        let mut command = host.node.weft(["kv", "serve", "--coord", &place, "--cluster", "far"]);
+        command.args(["--lease-ms", &LEASE_MS.to_string(), "--port", "7000"]);
+        command.args(["--bind", &format!("10.9.0.{number}"), "--data"]);
+        command.arg(host.node.directory().join("data"));
+        networks[number - 1].inside(|| host.node.start(command))
+    };
+    let nodes: Vec<Running> = (1..=3).map(serve).collect();
+    let ask = |number: usize, line: &str| {
+        let address = std::net::SocketAddr::from(([10, 9, 0, number as u8], 7000));
+        // The names of hosts are those of the network.
+        networks[number - 1].inside(|| {
+            let mut client = Client::at(address)?;
+            client.set_patience(Duration::from_secs(5))?;
+            client.ask(line)
+        })
+    };
+    let status = |number: usize| match ask(number, "WEFT STATUS") {
+        Ok(Value::Bulk(bytes)) => serde_json::from_slice::<Json>(&bytes).ok(),
+        _ => None,
+    };
+    let lead = |others: &[usize], backups: usize| {
+        await_some("a primary", || {
+            others.iter().copied().find(|&number| {
+                status(number).is_some_and(|it| {
+                    let in_sync = it["regions"][0]["in_sync"].as_array().map(Vec::len);
+                    it["role"] == "primary" && in_sync == Some(backups)
+                })
+            })
+        })
+    };
+    let first = lead(&[1, 2, 3], 2);
+    let value = "v".repeat(300_000);
+    assert_eq!(ask(first, &format!("SET a {value}")).expect("ok"), Value::Simple("OK".to_owned()));
+    let sent = status(first).expect("a status")["replication"]["sent_bytes"].as_u64();
+    assert!(sent > Some(600_000), "{sent:?} bytes were sent to two backups");
+    // The primary is cut off from all, etcd as well.
+    networks[first - 1].ip("link set cable down");
+    let others: Vec<usize> = (1..=3).filter(|it| *it != first).collect();
+    let next = lead(&others, 1);
+    assert_eq!(ask(next, "GET a").expect("an answer"), text(&value));
+    assert_eq!(ask(next, "SET a b").expect("an answer"), Value::Simple("OK".to_owned()));
+    // The old one neither reads nor writes.
+    for line in ["GET a", "SET a c"] {
+        let answer = ask(first, line).expect("an answer");
+        assert!(
+            matches!(&answer, Value::Error(text) if text.starts_with("CLUSTERDOWN")),
+            "{answer:?}"
+        );
+    }
+    let begun = Instant::now();
+    networks[first - 1].ip("link set cable up");
+    assert_eq!(lead(&others, 2), next);
+    println!("in sync {:?} after the cut was healed", begun.elapsed());
+    assert_eq!(status(first).expect("a status")["role"], "replica");
+    for node in nodes {
+        node.signal(Signal::TERM);
+        assert_eq!(node.wait(LIMIT).code(), 0);
+    }
+    Ok(())
+}
