@@ -172,7 +172,7 @@ impl Connection {
     /// a decision.
     pub fn decide_for_kernel(&self, fd: RawFd) -> Phase {
         loop {
-            self.stay_unless_moved(TcpReason::RawUse);
+            self.stay_unless_moved(fd, TcpReason::RawUse);
             match self.decide(fd, 0) {
                 // A handler that interrupted the deciding thread cannot wait for it.
                 waits @ (Phase::Fresh | Phase::Pending) if self.is_deciding() => return waits,
@@ -205,7 +205,7 @@ impl Connection {
         while !is_mine() && !self.is_seen() {
             if sys::now_ns() - start > STARTING_NS {
                 // Only one of two such users is noted, and it may end before the other.
-                self.stay_unless_moved(TcpReason::RawUse);
+                self.stay_unless_moved(stats::NOT_AT_HAND, TcpReason::RawUse);
                 return false;
             }
             rustix::thread::sched_yield();
@@ -361,7 +361,7 @@ impl Connection {
                 }
                 // The thread that decided died, so the connection stays on TCP.
                 Phase::Deciding => {
-                    self.decline(TcpReason::Other);
+                    self.decline(stats::NOT_AT_HAND, TcpReason::Other);
                     return Phase::Declined;
                 }
                 decided => return decided,
@@ -406,7 +406,7 @@ impl Connection {
 
     fn ask(&self, fd: RawFd) -> Phase {
         if !self.has(flag::UNSEEN) && !self.saw_all_bytes(fd) {
-            self.decline(TcpReason::Unseen);
+            self.decline(fd, TcpReason::Unseen);
             return Phase::Declined;
         }
         let Ok(Some(remote)) = rustix::net::getpeername(sys::borrow(fd)) else {
@@ -422,7 +422,7 @@ impl Connection {
             same_host(local.ip(), remote.ip()) || follows
         };
         let Some((local, remote)) = addresses.filter(|addresses| is_here(*addresses)) else {
-            self.decline(TcpReason::NotLocal);
+            self.decline(fd, TcpReason::NotLocal);
             return Phase::Declined;
         };
         let outlook = self.outlook();
@@ -471,7 +471,7 @@ impl Connection {
             Err(TcpReason::DaemonLost) => self.puts_off(),
             Err(TcpReason::NoDaemon) if control::was_there() => self.puts_off(),
             Err(reason) => {
-                self.decline(reason);
+                self.decline(fd, reason);
                 Phase::Declined
             }
         }
@@ -693,7 +693,7 @@ impl Connection {
         match attached {
             Ok(decided) => decided,
             Err(reason) => {
-                self.decline(reason);
+                self.decline(fd, reason);
                 Phase::Declined
             }
         }
@@ -773,8 +773,8 @@ impl Connection {
 
     /// Keeps a connection without a lane on TCP for good. After the kernel's shutdown of the
     /// sending direction, for example, wakeups of a later lane could not be sent.
-    pub fn stay_unless_moved(&self, reason: TcpReason) {
-        if self.keep_on_tcp(|_| reason) == Some(Phase::Pending) {
+    pub fn stay_unless_moved(&self, fd: RawFd, reason: TcpReason) {
+        if self.keep_on_tcp(fd, |_| reason) == Some(Phase::Pending) {
             self.stop_asking();
         }
     }
@@ -813,7 +813,7 @@ impl Connection {
     /// Keeps a connection without a lane on TCP until its end, which has begun. Its offer to the
     /// daemon stays until it is closed: a lane that comes by then is kept for the next connection.
     pub fn stay_at_its_end(&self, fd: RawFd) {
-        let former = self.keep_on_tcp(|phase| self.why_still_on_tcp(fd, phase));
+        let former = self.keep_on_tcp(fd, |phase| self.why_still_on_tcp(fd, phase));
         if former == Some(Phase::Pending) {
             // A lane over the endpoint serves no other connection.
             carrier::forget(self.token());
@@ -824,10 +824,10 @@ impl Connection {
     }
 
     /// Keeps a connection without a lane on TCP. Returns its former phase if that changed.
-    fn keep_on_tcp(&self, reason: impl Fn(Phase) -> TcpReason) -> Option<Phase> {
+    fn keep_on_tcp(&self, fd: RawFd, reason: impl Fn(Phase) -> TcpReason) -> Option<Phase> {
         let from = self.shared.phase.stay()?;
         self.unbound_backlog();
-        self.count_on_tcp(reason(from));
+        self.count_on_tcp(fd, reason(from));
         Some(from)
     }
 }

@@ -1,15 +1,60 @@
-//! The counters that `weft run --stats` prints: a block of shared memory that `weft run` made.
-//! Without one nothing is counted.
+//! The counters of this process: those that the daemon watches, and the block of
+//! `weft run --stats`.
+//!
+//! The counters begin in memory of this process. With each connection to the daemon they move to a
+//! new page of shared memory, whose descriptor goes to the daemon with the greeting. What was
+//! counted for a former daemon stays in the page that it had. Counting is one relaxed addition, and
+//! threads have their own lines ([`stats::SHARDS`]).
 
-use std::os::fd::AsFd;
-use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{Mode, OFlags};
-use weft_memory::Segment;
-use weft_wire::stats::{self, TcpReason};
+use rustix::time::{ClockId, clock_gettime};
+use weft_memory::{Segment, View};
+use weft_wire::stats::{self, OnTcp, Stats, TcpReason};
 
-static BLOCK: OnceLock<Segment> = OnceLock::new();
+use crate::sys;
+
+/// The words of a block.
+#[repr(C, align(64))]
+struct Words([AtomicU64; stats::BYTES / 8]);
+
+impl Words {
+    fn at(&self, place: usize) -> &AtomicU64 {
+        &self.0[place / 8]
+    }
+}
+
+/// Most pages of a process: one for each connection to a daemon. They are never unmapped, since a
+/// thread may be about to count. Later daemons watch nothing.
+const PAGES_MAX: u32 = 64;
+
+/// In place of a descriptor that leads to the connection, where none is at hand.
+pub const NOT_AT_HAND: RawFd = -1;
+
+/// The block of `weft run --stats`.
+static BLOCK: OnceLock<View<Words>> = OnceLock::new();
+/// The counters while no daemon watches.
+static UNWATCHED: Words = Words([const { AtomicU64::new(0) }; stats::BYTES / 8]);
+/// The counters: `UNWATCHED`, or the page of the daemon.
+static PAGE: AtomicPtr<Words> = AtomicPtr::new((&raw const UNWATCHED).cast_mut());
+static PAGES: AtomicU32 = AtomicU32::new(0);
+
+fn page() -> &'static Words {
+    // SAFETY: the pointer leads to a static, or to a mapping that is never unmapped. Words consists
+    // of atomics, for which every bit pattern is valid.
+    unsafe { &*PAGE.load(Ordering::Acquire) }
+}
+
+fn view(segment: Segment) -> View<Words> {
+    // SAFETY: Words consists of atomics, for which every bit pattern is valid. It is as long as the
+    // segment, and a mapping begins at a page.
+    unsafe { View::new(&Arc::new(segment), 0) }
+}
 
 /// Maps the block at `path`. The constructor calls this, while the process may still open files.
 pub fn open(path: &str) {
@@ -19,9 +64,37 @@ pub fn open(path: &str) {
     let Ok(block) = Segment::open(file.as_fd(), stats::BYTES, true) else { return };
     let ours = block.word64(stats::MAGIC_INDEX * 8).load(Ordering::Relaxed) == stats::MAGIC
         && block.word64(stats::VERSION_INDEX * 8).load(Ordering::Relaxed) == stats::VERSION;
-    if ours && BLOCK.set(block).is_ok() {
+    if ours && BLOCK.set(view(block)).is_ok() {
         add(stats::PROCESSES, 1);
     }
+}
+
+/// A new page for the daemon, to which this process counts from here on. `None` where there is no
+/// memory, or the process had too many.
+pub fn page_for_daemon() -> Option<OwnedFd> {
+    if PAGES.fetch_add(1, Ordering::Relaxed) >= PAGES_MAX {
+        return None;
+    }
+    let (segment, file) = Segment::create("weft-counters", stats::BYTES).ok()?;
+    segment.write(0, &Stats::header(), weft_memory::CopyMode::Plain);
+    let words: &'static View<Words> = Box::leak(Box::new(view(segment)));
+    PAGE.store(ptr::from_ref::<Words>(words).cast_mut(), Ordering::Release);
+    for (early, word) in UNWATCHED.0.iter().zip(&words.0) {
+        word.fetch_add(early.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    }
+    Some(file)
+}
+
+/// Called in the child after a fork: it has counters of its own.
+pub fn forked() {
+    UNWATCHED.0.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    PAGE.store((&raw const UNWATCHED).cast_mut(), Ordering::Release);
+    PAGES.store(0, Ordering::Relaxed);
+}
+
+/// True when a daemon or `weft run --stats` reads the counters.
+pub fn are_watched() -> bool {
+    are_read() || !ptr::eq(page(), &UNWATCHED)
 }
 
 /// True when `weft run --stats` reads the counters.
@@ -29,16 +102,52 @@ pub fn are_read() -> bool {
     BLOCK.get().is_some()
 }
 
+/// The shard of this thread. The C library keeps a thread's description in its stack, so those of
+/// threads lie some pages apart.
+#[inline]
+fn shard() -> usize {
+    // SAFETY: the call has no conditions.
+    let thread = unsafe { libc::pthread_self() } as usize;
+    thread >> 12
+}
+
 /// Adds `amount` to a counter, given by its index.
 #[inline]
 pub fn add(counter: usize, amount: u64) {
+    let place = stats::place(shard(), counter);
+    page().at(place).fetch_add(amount, Ordering::Relaxed);
     if let Some(block) = BLOCK.get() {
-        block.word64(counter * 8).fetch_add(amount, Ordering::Relaxed);
+        block.at(place).fetch_add(amount, Ordering::Relaxed);
     }
 }
 
-/// Counts a connection that stays on TCP.
-pub fn stays_on_tcp(reason: TcpReason) {
+/// Counts the connection behind `fd`, which stays on TCP, and records its addresses.
+pub fn stays_on_tcp(fd: RawFd, reason: TcpReason) {
     add(stats::CONNECTIONS_TCP, 1);
     add(reason.index(), 1);
+    let page = page();
+    let number = page.at(stats::RECORDS_INDEX * 8).fetch_add(1, Ordering::Relaxed);
+    let record = OnTcp { number, reason, at_ms: now_ms(), addresses: addresses(fd) };
+    let start = stats::record_place(number);
+    let words = record.words();
+    page.at(start).store(0, Ordering::Release);
+    for (place, word) in words.iter().enumerate().skip(1).chain([(0, &words[0])]) {
+        page.at(start + place * 8).store(*word, Ordering::Release);
+    }
+}
+
+fn now_ms() -> u64 {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    let [seconds, nanoseconds] =
+        [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    seconds.saturating_mul(1000) + nanoseconds / 1_000_000
+}
+
+fn addresses(fd: RawFd) -> Option<(SocketAddr, SocketAddr)> {
+    if fd == NOT_AT_HAND {
+        return None;
+    }
+    let local = rustix::net::getsockname(sys::borrow(fd)).ok()?;
+    let remote = rustix::net::getpeername(sys::borrow(fd)).ok()??;
+    SocketAddr::try_from(local).ok().zip(SocketAddr::try_from(remote).ok())
 }

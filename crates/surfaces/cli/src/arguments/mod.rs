@@ -45,6 +45,32 @@ Examples:
   sudo weft daemon --node b --device 1,netns=blue,segment=/run/weft/segment.sock
                               serve an Ethernet device that meets those of other daemons there";
 
+const TOP_EXAMPLES: &str = "\
+Examples:
+  weft top                                 the node, live; tab shows the next table, q ends it
+  weft top --json --count 1 | jq .totals   one status, for scripts
+  weft top --json --every 5000 >> log      a status every five seconds
+
+Rates are of the last second. A terminal of 80 columns and 24 lines is enough.";
+
+const DASH_EXAMPLES: &str = "\
+Examples:
+  weft dash                                serves the dashboard, and opens a browser
+  weft dash --no-open --listen 127.0.0.1:8080
+                                           serves it at a port of your choice
+  sudo weft daemon --dash-listen 10.9.0.1:8080
+                                           the daemon serves it, to those who have the token
+
+The address that it prints has a token, without which nobody sees anything.";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  weft doctor                              what holds weft back here, and what to change
+  weft doctor --json | jq '.checks[] | select(.state != \"good\")'
+
+Exit status: 0 if nothing is wrong, 2 if something costs speed, 3 if something does not work,
+1 when weft itself failed.";
+
 const DEVICE: &str = "NODE[,mtu=N][,netns=NAME][,stays][,segment=SOCKET]";
 
 const FABRIC_EXAMPLES: &str = "\
@@ -183,6 +209,15 @@ pub enum Command {
     /// Shows what the node daemon serves
     #[command(after_help = "Examples:\n  weft status\n  weft status --json | jq .connections")]
     Status(StatusArguments),
+    /// Shows the node live: connections, why some stay on TCP, programs, endpoints, devices, links
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArguments),
+    /// Opens the dashboard of the node in a browser
+    #[command(after_help = DASH_EXAMPLES)]
+    Dash(DashArguments),
+    /// Says what holds weft back on this machine, what to change, and what that gains
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArguments),
     /// Shows the hosts of the fabric, expels one, or makes a key
     #[command(subcommand, after_help = FABRIC_EXAMPLES)]
     Fabric(FabricCommand),
@@ -471,6 +506,48 @@ pub struct StatusArguments {
     /// Prints JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `weft top`.
+#[derive(Debug, Args)]
+pub struct TopArguments {
+    #[command(flatten)]
+    pub node: NodeArguments,
+    /// Prints one status a line as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The time from one status to the next, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    pub every: u64,
+    /// Ends after so many, with --json
+    #[arg(long, value_name = "N", requires = "json")]
+    pub count: Option<u64>,
+}
+
+/// Arguments of `weft dash`.
+#[derive(Debug, Args)]
+pub struct DashArguments {
+    #[command(flatten)]
+    pub node: NodeArguments,
+    /// The address to serve it at, on loopback; port 0 for any
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Prints the address and opens no browser
+    #[arg(long)]
+    pub no_open: bool,
+}
+
+/// Arguments of `weft doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
+    #[command(flatten)]
+    pub node: NodeArguments,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Leaves the measurements out
+    #[arg(long)]
+    pub quick: bool,
 }
 
 /// Arguments of `weft perf`.
