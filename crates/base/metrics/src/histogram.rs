@@ -14,7 +14,7 @@ const PARTS_BITS: u32 = 2;
 /// Values from 2 to this power on are in the last bucket: 73 minutes in nanoseconds.
 const POWER_MAX: u32 = 42;
 /// Buckets of a histogram.
-pub const BUCKETS: usize = ((POWER_MAX - PARTS_BITS + 1) as usize) * PARTS as usize;
+pub const BUCKETS: usize = ((POWER_MAX - PARTS_BITS + 1) << PARTS_BITS) as usize;
 
 /// The bucket of a value.
 fn bucket(value: u64) -> usize {
@@ -130,8 +130,9 @@ impl Snapshot {
         })
     }
 
-    /// The counts for an exporter: of each power of four nanoseconds from 256 ns to 17 s, and of all
-    /// beyond. An upper bound in seconds, and the values up to it that are above the one before.
+    /// The counts for an exporter: of each power of four nanoseconds from 256 ns to 17 s, and of
+    /// all beyond. An upper bound in seconds, and the values up to it that are above the one
+    /// before.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "for people and plots")]
     pub fn coarse(&self) -> Vec<(f64, u64)> {

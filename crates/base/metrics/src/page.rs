@@ -8,7 +8,8 @@ pub fn page() -> String {
     let mut text = String::from(
         "# Metrics\n\nThe daemon tells these at `/metrics` with `weft daemon --metrics-listen \
          ADDRESS:PORT`;\n[observing.md](observing.md) says how. The table is made from the one in \
-         `crates/base/metrics`:\n`WEFT_WRITE_DOCS=1 cargo test -p weft-metrics` writes it again.\n\n\
+         `crates/base/metrics`:\n`WEFT_WRITE_DOCS=1 cargo test -p weft-metrics` writes it again.\n\
+         \n\
          | name | type | labels | meaning |\n|---|---|---|---|\n",
     );
     for metric in METRICS {

@@ -77,7 +77,9 @@ impl Metric {
 
 /// Makes a static for each metric, and [`METRICS`] of all.
 macro_rules! metrics {
-    ($($id:ident = $name:literal $kind:ident $unit:ident [$($label:literal),*] $help:literal;)+) => {
+    ($(
+        $id:ident = $name:literal $kind:ident $unit:ident [$($label:literal),*] $help:literal;
+    )+) => {
         $(
             #[doc = concat!("`", $name, "`. ", $help)]
             pub static $id: Metric = Metric {

@@ -1,7 +1,8 @@
 //! Layer 4: the `weft` command.
 //!
 //! `weft run` puts unmodified programs on the fabric, `weft oshrun` runs jobs of several processes.
-//! `weft daemon`, `down` and `status` manage the node daemon, `top`, `dash` and `doctor` watch it, `weft fabric` shows other hosts and
+//! `weft daemon`, `down` and `status` manage the node daemon, `top`, `dash`, `capture` and `doctor`
+//! watch it, `weft fabric` shows other hosts and
 //! `weft lab` makes a cluster on one machine, `weft block` serves disks, `weft fi` leads libfabric
 //! to weft. `weft info` and `weft config` tell what is in force, `weft perf` measures, `weft sim`
 //! simulates networks and `weft demo` shows. Everything that
@@ -14,6 +15,7 @@
 
 mod arguments;
 mod block;
+mod capture;
 mod config;
 mod configuration;
 mod cp;
@@ -84,6 +86,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Down(arguments) => daemon::down(arguments, &configuration()?),
         Command::Status(arguments) => status::status(arguments, &configuration()?),
         Command::Top(arguments) => top::top(arguments, &configuration()?),
+        Command::Capture(arguments) => capture::capture(arguments, &configuration()?),
         Command::Dash(arguments) => dash::dash(arguments, &configuration()?),
         Command::Doctor(arguments) => doctor::doctor(arguments, &configuration()?),
         Command::Fabric(command) => fabric::fabric(command, configuration),

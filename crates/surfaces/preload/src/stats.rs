@@ -19,13 +19,44 @@ use weft_wire::stats::{self, OnTcp, Stats, TcpReason};
 
 use crate::sys;
 
-/// The words of a block.
+/// Words of 64 bits from one array of counters to the next.
+const SHARD_WORDS: usize = (stats::place(1, 0) - stats::place(0, 0)) / 8;
+const RECORDS_WORDS: usize = stats::BYTES / 8 - SHARD_WORDS * (stats::SHARDS + 1);
+
+/// The words of a block, as [`stats`] places them.
 #[repr(C, align(64))]
-struct Words([AtomicU64; stats::BYTES / 8]);
+struct Words {
+    header: [AtomicU64; SHARD_WORDS],
+    shards: [[AtomicU64; SHARD_WORDS]; stats::SHARDS],
+    records: [AtomicU64; RECORDS_WORDS],
+}
+
+const _: () = assert!(size_of::<Words>() == stats::BYTES);
+const _: () = assert!(std::mem::offset_of!(Words, shards) == stats::place(0, 0));
+const _: () = assert!(std::mem::offset_of!(Words, records) == stats::record_place(0));
 
 impl Words {
-    fn at(&self, place: usize) -> &AtomicU64 {
-        &self.0[place / 8]
+    const fn zero() -> Self {
+        Self {
+            header: [const { AtomicU64::new(0) }; SHARD_WORDS],
+            shards: [const { [const { AtomicU64::new(0) }; SHARD_WORDS] }; stats::SHARDS],
+            records: [const { AtomicU64::new(0) }; RECORDS_WORDS],
+        }
+    }
+
+    #[inline(always)]
+    fn add(&self, shard: usize, counter: usize, amount: u64) {
+        self.shards[shard % stats::SHARDS][counter].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    fn all(&self) -> impl Iterator<Item = &AtomicU64> {
+        self.header.iter().chain(self.shards.iter().flatten()).chain(&self.records)
+    }
+
+    /// The words of the record of a connection.
+    fn record(&self, number: u64) -> &[AtomicU64] {
+        let start = (stats::record_place(number) - stats::record_place(0)) / 8;
+        &self.records[start..start + stats::RECORD_WORDS]
     }
 }
 
@@ -39,7 +70,7 @@ pub const NOT_AT_HAND: RawFd = -1;
 /// The block of `weft run --stats`.
 static BLOCK: OnceLock<View<Words>> = OnceLock::new();
 /// The counters while no daemon watches.
-static UNWATCHED: Words = Words([const { AtomicU64::new(0) }; stats::BYTES / 8]);
+static UNWATCHED: Words = Words::zero();
 /// The counters: `UNWATCHED`, or the page of the daemon.
 static PAGE: AtomicPtr<Words> = AtomicPtr::new((&raw const UNWATCHED).cast_mut());
 static PAGES: AtomicU32 = AtomicU32::new(0);
@@ -79,7 +110,7 @@ pub fn page_for_daemon() -> Option<OwnedFd> {
     segment.write(0, &Stats::header(), weft_memory::CopyMode::Plain);
     let words: &'static View<Words> = Box::leak(Box::new(view(segment)));
     PAGE.store(ptr::from_ref::<Words>(words).cast_mut(), Ordering::Release);
-    for (early, word) in UNWATCHED.0.iter().zip(&words.0) {
+    for (early, word) in UNWATCHED.all().zip(words.all()) {
         word.fetch_add(early.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
     Some(file)
@@ -87,7 +118,7 @@ pub fn page_for_daemon() -> Option<OwnedFd> {
 
 /// Called in the child after a fork: it has counters of its own.
 pub fn forked() {
-    UNWATCHED.0.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    UNWATCHED.all().for_each(|word| word.store(0, Ordering::Relaxed));
     PAGE.store((&raw const UNWATCHED).cast_mut(), Ordering::Release);
     PAGES.store(0, Ordering::Relaxed);
 }
@@ -104,20 +135,18 @@ pub fn are_read() -> bool {
 
 /// The shard of this thread. The C library keeps a thread's description in its stack, so those of
 /// threads lie some pages apart.
-#[inline]
+#[inline(always)]
 fn shard() -> usize {
-    // SAFETY: the call has no conditions.
-    let thread = unsafe { libc::pthread_self() } as usize;
-    thread >> 12
+    sys::thread_pointer() >> 12
 }
 
 /// Adds `amount` to a counter, given by its index.
-#[inline]
+#[inline(always)]
 pub fn add(counter: usize, amount: u64) {
-    let place = stats::place(shard(), counter);
-    page().at(place).fetch_add(amount, Ordering::Relaxed);
+    let shard = shard();
+    page().add(shard, counter, amount);
     if let Some(block) = BLOCK.get() {
-        block.at(place).fetch_add(amount, Ordering::Relaxed);
+        block.add(shard, counter, amount);
     }
 }
 
@@ -126,14 +155,15 @@ pub fn stays_on_tcp(fd: RawFd, reason: TcpReason) {
     add(stats::CONNECTIONS_TCP, 1);
     add(reason.index(), 1);
     let page = page();
-    let number = page.at(stats::RECORDS_INDEX * 8).fetch_add(1, Ordering::Relaxed);
+    let number = page.header[stats::RECORDS_INDEX].fetch_add(1, Ordering::Relaxed);
     let record = OnTcp { number, reason, at_ms: now_ms(), addresses: addresses(fd) };
-    let start = stats::record_place(number);
-    let words = record.words();
-    page.at(start).store(0, Ordering::Release);
-    for (place, word) in words.iter().enumerate().skip(1).chain([(0, &words[0])]) {
-        page.at(start + place * 8).store(*word, Ordering::Release);
+    let [first, rest @ ..] = page.record(number) else { return };
+    let [number, words @ ..] = record.words();
+    first.store(0, Ordering::Release);
+    for (place, word) in rest.iter().zip(words) {
+        place.store(word, Ordering::Release);
     }
+    first.store(number, Ordering::Release);
 }
 
 fn now_ms() -> u64 {

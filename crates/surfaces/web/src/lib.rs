@@ -6,8 +6,8 @@
 //!
 //! Always true: nothing that a client sends changes anything. Clients, their headers and the time
 //! that they may take are bounded, and however many there are, at most one collection runs, and at
-//! most four begin in a second. No file comes from elsewhere. A request that names another host than
-//! this one is refused, so that pages of others cannot read what a browser of this host may.
+//! most four begin in a second. No file comes from elsewhere. A request that names another host
+//! than this one is refused, so that pages of others cannot read what a browser of this host may.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]
 

@@ -1,8 +1,8 @@
 //! The counters that a program shares with the daemon.
 //!
 //! A program sends a page of sealed memory with its greeting ([`weft_wire::stats`]). The daemon
-//! copies it once for each reading and trusts nothing of it: counters are numbers, and all names are
-//! of tables that the daemon has itself.
+//! copies it once for each reading and trusts nothing of it: counters are numbers, and all names
+//! are of tables that the daemon has itself.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;

@@ -368,6 +368,56 @@ def terminal(daemon):
         "metrics.listen"}, names
 
 
+def capture(daemon):
+    """What a connection carries is read back by tshark, byte by byte."""
+    file = os.path.join(PLACE, "capture.pcapng")
+    programs = Programs(True)
+    writer = subprocess.Popen([WEFT, "capture", "-w", file, "--of", f":{programs.port}", "--json"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert "capturing to" in writer.stderr.readline()
+    script = (
+        "import socket, sys, time\n"
+        "one = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+        "for turn in range(300):\n"
+        "    data = (b'%08d' % turn) * (1 if turn % 3 else 500)\n"
+        "    one.sendall(data)\n"
+        "    left = len(data)\n"
+        "    while left:\n"
+        "        left -= len(one.recv(left))\n"
+        "    time.sleep(0.002)\n"
+        "print('sent', flush=True)\n"
+        "sys.stdin.read()\n")
+    client = subprocess.Popen([WEFT, "run", "--", sys.executable, "-c", script, str(programs.port)],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert client.stdout.readline() == "sent\n"
+    time.sleep(0.2)
+    client.stdin.close()
+    client.wait()
+    programs.end()
+    time.sleep(0.2)
+    writer.send_signal(signal.SIGINT)
+    told = json.loads(writer.communicate(timeout=PATIENCE)[0])
+    assert os.stat(file).st_mode & 0o077 == 0
+    read = subprocess.run(
+        ["tshark", "-r", file, "-q", "-z", "follow,tcp,raw,0"], capture_output=True, text=True)
+    assert read.returncode == 0, read.stderr
+    lines = read.stdout.splitlines()
+    to_server = [one.strip() for one in lines if re.fullmatch("[0-9a-f]+", one)]
+    to_client = [one.strip() for one in lines if re.fullmatch("\t[0-9a-f]+", one)]
+    sent = [bytes.fromhex("".join(some)) for some in (to_server, to_client)]
+    whole = b"".join((b"%08d" % turn) * (1 if turn % 3 else 500) for turn in range(300))
+    # The capture begins when it sees the connection, so the first turns may be missing.
+    assert told["bytes"] == len(sent[0]) + len(sent[1]), (told, list(map(len, sent)))
+    assert told["lost_bytes"] + told["bytes"] <= 2 * len(whole), told
+    if told["losses"] == 0:
+        assert all(len(one) > len(whole) // 2 and whole.endswith(one) for one in sent), told
+    checked = subprocess.run(["tshark", "-r", file, "-Y", "_ws.malformed"], capture_output=True,
+                             text=True)
+    assert checked.returncode == 0 and not checked.stdout, checked.stdout
+    strange = subprocess.run([WEFT, "capture", "-w", "/nonexistent/x"], capture_output=True, text=True)
+    assert strange.returncode == 1 and "cannot be written" in strange.stderr, strange.stderr
+
+
 class Browser:
     """A browser without a screen, told what to do by a pipe."""
 
@@ -527,7 +577,7 @@ def main():
     daemon = Daemon()
     try:
         {"numbers": numbers, "live": live, "hostile": hostile, "prometheus": prometheus,
-         "terminal": terminal, "dashboard": dashboard}[CASE](daemon)
+         "terminal": terminal, "capture": capture, "dashboard": dashboard}[CASE](daemon)
     finally:
         daemon.process.terminate()
         daemon.process.wait()

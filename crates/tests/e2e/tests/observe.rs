@@ -11,12 +11,13 @@ const LIMIT: Duration = Duration::from_secs(110);
 const ENDS: Duration = Duration::from_secs(120);
 
 /// The cases of `observe.py`, with the third-party programs that each runs.
-const CASES: [(&str, &[&str]); 6] = [
+const CASES: [(&str, &[&str]); 7] = [
     ("numbers", &[]),
     ("live", &[]),
     ("hostile", &[]),
     ("prometheus", &["prometheus", "promtool"]),
     ("terminal", &["tmux"]),
+    ("capture", &["tshark"]),
     ("dashboard", &["chromium"]),
 ];
 

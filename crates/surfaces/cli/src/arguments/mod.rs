@@ -63,6 +63,17 @@ Examples:
 
 The address that it prints has a token, without which nobody sees anything.";
 
+const CAPTURE_EXAMPLES: &str = "\
+Examples:
+  weft capture -w all.pcapng               until control-c
+  weft capture -w redis.pcapng --of :6379 --seconds 10
+  tshark -r redis.pcapng -z follow,tcp,ascii,0
+
+The bytes are shown as segments of TCP, each direction with its sequence numbers. They are read
+beside the connection, which is not slowed down: where bytes were overwritten before they were read,
+the sequence numbers have a gap, and the end says how many. A user captures what is between programs
+of their own, root captures all. Connections on TCP, and Ethernet devices: use tcpdump.";
+
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
   weft doctor                              what holds weft back here, and what to change
@@ -215,6 +226,9 @@ pub enum Command {
     /// Opens the dashboard of the node in a browser
     #[command(after_help = DASH_EXAMPLES)]
     Dash(DashArguments),
+    /// Writes what connections on the fabric carry to a file that Wireshark reads
+    #[command(after_help = CAPTURE_EXAMPLES)]
+    Capture(CaptureArguments),
     /// Says what holds weft back on this machine, what to change, and what that gains
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArguments),
@@ -517,11 +531,16 @@ pub struct TopArguments {
     #[arg(long)]
     pub json: bool,
     /// The time from one status to the next, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = interval())]
     pub every: u64,
     /// Ends after so many, with --json
     #[arg(long, value_name = "N", requires = "json")]
     pub count: Option<u64>,
+}
+
+/// From a tenth of a second to a minute.
+fn interval() -> RangedI64ValueParser<u64> {
+    RangedI64ValueParser::new().range(100..=60_000)
 }
 
 /// Arguments of `weft dash`.
@@ -535,6 +554,28 @@ pub struct DashArguments {
     /// Prints the address and opens no browser
     #[arg(long)]
     pub no_open: bool,
+}
+
+/// Arguments of `weft capture`.
+#[derive(Debug, Args)]
+pub struct CaptureArguments {
+    #[command(flatten)]
+    pub node: NodeArguments,
+    /// The file to write, as pcapng; only its owner can read it
+    #[arg(short = 'w', value_name = "FILE")]
+    pub write: PathBuf,
+    /// Connections alone that have this in an address, as `:6379`, or as the number of a process
+    #[arg(long, value_name = "ADDRESS|PROCESS")]
+    pub of: Option<String>,
+    /// Ends after so many seconds
+    #[arg(long, value_name = "N")]
+    pub seconds: Option<u64>,
+    /// Ends after so many bytes of the file
+    #[arg(long, value_name = "N", default_value_t = 1 << 30)]
+    pub bytes: u64,
+    /// Prints at the end as JSON what was captured
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `weft doctor`.

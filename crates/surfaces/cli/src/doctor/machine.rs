@@ -53,12 +53,19 @@ fn governor(kernel: &Kernel) -> Check {
     }
 }
 
-fn load(kernel: &Kernel) -> Check {
+/// How many threads wanted a processor in the last minute, and whether that is more than there are.
+pub fn load_of(kernel: &Kernel) -> (f64, bool) {
     let text = kernel.read("proc/loadavg").unwrap_or_default();
     let load: f64 = text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     #[allow(clippy::cast_precision_loss, reason = "a count of processors")]
     let is_busy = load > cores as f64;
+    (load, is_busy)
+}
+
+fn load(kernel: &Kernel) -> Check {
+    let (load, is_busy) = load_of(kernel);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let found = format!("{load:.1} threads want {cores} cores");
     match is_busy {
         true => Check::new("load", State::Note, found)

@@ -14,8 +14,8 @@ const ROUND_TRIPS: u32 = 2_000;
 /// How long the other end of TCP may take for one.
 const ROUND_TRIP_WITHIN: Duration = Duration::from_secs(2);
 
-/// A measurement by `weft perf`, and the one-way time in microseconds up to which an idle machine of
-/// two or more cores is as it should be (docs/measurements.md has those of others).
+/// A measurement by `weft perf`, and the one-way time in microseconds up to which an idle machine
+/// of two or more cores is as it should be (docs/measurements.md has those of others).
 struct Measurement {
     name: &'static str,
     arguments: &'static [&'static str],
@@ -35,8 +35,10 @@ const MEASUREMENTS: &[Measurement] = &[
 /// The one-way time of TCP over loopback up to which a machine is as it should be.
 const TCP_SHOULD_US: f64 = 20.0;
 
-pub fn checks() -> Vec<Check> {
+/// What was measured. A busy machine is not judged by it.
+pub fn checks(is_busy: bool) -> Vec<Check> {
     let tcp = tcp_us();
+    let judged = |name, us, should_us, tcp| judged(name, us, should_us, tcp, is_busy);
     let mut checks = vec![match &tcp {
         Ok(us) => judged("TCP over loopback", *us, TCP_SHOULD_US, None),
         Err(error) => Check::note("TCP over loopback", error.to_string()),
@@ -52,15 +54,24 @@ pub fn checks() -> Vec<Check> {
 }
 
 /// A time beside the one that it should be: three times as long is too slow.
-fn judged(name: &'static str, us: f64, should_us: f64, tcp_us: Option<f64>) -> Check {
-    let beside =
-        tcp_us.map_or(String::new(), |tcp| format!("; TCP takes {:.1} times that", tcp / us));
+fn judged(
+    name: &'static str,
+    us: f64,
+    should_us: f64,
+    tcp_us: Option<f64>,
+    is_busy: bool,
+) -> Check {
+    let beside = match tcp_us {
+        Some(tcp) if tcp >= us => format!("; TCP takes {:.1} times that", tcp / us),
+        Some(_) => "; TCP over loopback is faster now".to_owned(),
+        None => String::new(),
+    };
     let found = format!("{us:.2} us one way, should be {should_us} us or less{beside}");
+    let gain = format!("up to {:.0} times faster", us / should_us);
     match us > 3.0 * should_us {
-        true => Check::new(name, State::Slow, found).change(
-            "See cores, governor and load; measure again on an idle machine",
-            format!("up to {:.0} times faster", us / should_us),
-        ),
+        true if is_busy => Check::note(name, format!("{found}; the machine is busy")),
+        true => Check::new(name, State::Slow, found)
+            .change("See cores and governor, and what else runs", gain),
         false => Check::good(name, found),
     }
 }
@@ -125,10 +136,11 @@ mod tests {
 
     #[test]
     fn a_time_is_judged_by_the_one_that_it_should_be() {
-        let slow = judged("x", 4.0, 1.0, Some(8.0));
+        let slow = judged("x", 4.0, 1.0, Some(8.0), false);
         assert_eq!(slow.state, State::Slow);
+        assert_eq!(judged("x", 4.0, 1.0, Some(1.0), true).state, State::Note);
         assert!(slow.found.contains("TCP takes 2.0 times") && slow.gain.contains("4 times"));
-        assert_eq!(judged("x", 2.9, 1.0, None).state, State::Good);
+        assert_eq!(judged("x", 2.9, 1.0, None, false).state, State::Good);
     }
 
     #[test]

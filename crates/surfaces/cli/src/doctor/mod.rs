@@ -105,7 +105,7 @@ pub fn doctor(
     checks.extend(security::checks(&kernel));
     checks.extend(running::checks(&kernel, &socket));
     if !arguments.quick {
-        checks.extend(measured::checks());
+        checks.extend(measured::checks(machine::load_of(&kernel).1));
     }
     let worst = checks.iter().map(|check| check.state).max().unwrap_or(State::Good);
     if arguments.json {

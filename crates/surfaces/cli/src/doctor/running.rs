@@ -74,12 +74,13 @@ fn programs(kernel: &Kernel, status: &Status) -> Check {
 /// Reasons that an administrator can do something about.
 fn on_tcp(status: &Status) -> Check {
     let counts = status.totals.iter().flat_map(|total| &total.streams.reasons);
-    let mut all = 0;
+    let mut all = 0_u64;
     let mut curable = std::collections::BTreeMap::<&str, u64>::new();
     for (reason, count) in counts {
-        all += count;
+        all = all.saturating_add(*count);
         if let Some(change) = cure(reason) {
-            *curable.entry(change).or_default() += count;
+            let sum = curable.entry(change).or_default();
+            *sum = sum.saturating_add(*count);
         }
     }
     let worst = curable.into_iter().max_by_key(|(_, count)| *count);

@@ -33,7 +33,8 @@ fn modules(kernel: &Kernel) -> Check {
             "Let the profile read the preload library and the control socket",
             "programs of this profile are put on the fabric",
         ),
-        _ => Check::good("security modules", format!("none confines this process ({loaded})")),
+        _ if loaded.is_empty() => Check::good("security modules", "none confines this process"),
+        _ => Check::good("security modules", format!("none of {loaded} confines this process")),
     }
 }
 

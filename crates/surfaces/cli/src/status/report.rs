@@ -124,7 +124,8 @@ impl Report<'_> {
     fn on_tcp(&self) -> String {
         let mut counts = BTreeMap::<&str, u64>::new();
         for (reason, count) in self.status.totals.iter().flat_map(|total| &total.streams.reasons) {
-            *counts.entry(reason).or_default() += count;
+            let sum = counts.entry(reason).or_default();
+            *sum = sum.saturating_add(*count);
         }
         let all = counts.values().fold(0, |all: u64, count| all.saturating_add(*count));
         let mut table = Table::new(["ends", "because"]);

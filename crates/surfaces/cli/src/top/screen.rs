@@ -42,7 +42,8 @@ pub fn draw(frame: &mut Frame<'_>, state: &mut State) {
 
 fn head_line(state: &State) -> Line<'static> {
     let Some(status) = &state.now else { return Line::from("weft top") };
-    let on_tcp = status.totals.iter().fold(0, |all, total| all + total.streams.tcp);
+    let ends = status.totals.iter().map(|total| total.streams.tcp);
+    let on_tcp = ends.fold(0, u64::saturating_add);
     let mut spans = vec![Span::styled(format!("weft {}", status.node), BOLD)];
     spans.push(Span::raw(format!(
         "  {} programs  {} on fabric  {on_tcp} stayed on tcp  {} endpoints  daemon {}",
