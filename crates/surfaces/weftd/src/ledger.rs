@@ -227,8 +227,8 @@ mod tests {
     fn registers_of_endpoints_that_are_gone_are_added_once() {
         let mut ledger = Ledger::default();
         let live = [Live { process: process(7, 5, "pe"), stats: None }];
-        let mut status = Status::default();
-        status.endpoints = vec![endpoint(7, 1, 10), endpoint(7, 2, 1)];
+        let endpoints = vec![endpoint(7, 1, 10), endpoint(7, 2, 1)];
+        let mut status = Status { endpoints, ..Status::default() };
         ledger.total(&live, &mut status);
         assert_eq!((of(&status, "pe").registers["puts"], of(&status, "pe").endpoints), (11, 2));
         // The first closed with two more puts, of which the daemon knows; another endpoint has its

@@ -35,7 +35,7 @@ use crate::output::show_line;
 use segments::Ends;
 
 /// How often the daemon is asked for new connections.
-const CONNECTIONS_EVERY: Duration = Duration::from_millis(50);
+const CONNECTIONS_EVERY: Duration = Duration::from_millis(20);
 /// The pause when nothing was found: short beside the time in which a lane is used once.
 const PAUSE: Duration = Duration::from_micros(100);
 /// Connections that are looked at, at once.
@@ -102,6 +102,7 @@ pub fn capture(
             std::thread::sleep(PAUSE);
         }
     }
+    output.sums.lost_bytes += watched.values().map(Watched::missing).sum::<u64>();
     output.flush()?;
     let sums = output.sums;
     if arguments.json {
@@ -139,6 +140,7 @@ fn find(
             for direction in 0..2 {
                 one.look(direction, output)?;
             }
+            output.sums.lost_bytes += one.missing();
             one.ends.end().iter().try_for_each(|packet| output.packet(packet))?;
         }
     }
@@ -176,6 +178,15 @@ impl Watched {
             let unread = self.tap.unread(direction, announces);
             self.base[direction] = self.base[direction].saturating_sub(unread);
         }
+    }
+
+    /// Bytes that were sent and neither captured nor told to be lost.
+    fn missing(&self) -> u64 {
+        let of = |direction: usize| {
+            let sent = self.tap.sent(direction).saturating_sub(self.base[direction]);
+            sent.saturating_sub(self.place[direction])
+        };
+        of(0).saturating_add(of(1))
     }
 
     /// Writes what an end has sent since. True if there was something.

@@ -261,7 +261,10 @@ fn endpoints(pair: &Pair<'_>) -> Sheet {
         let count = |name: &str| one.registers.get(name).copied().unwrap_or(0);
         let carried = |one: &EndpointStatus| {
             let names = ["put_bytes", "get_bytes", "message_bytes_sent"];
-            names.iter().filter_map(|name| one.registers.get(*name)).fold(0, |all: u64, one| all.saturating_add(*one))
+            names
+                .iter()
+                .filter_map(|name| one.registers.get(*name))
+                .fold(0, |all: u64, one| all.saturating_add(*one))
         };
         let same = |status: &Status| {
             let mut all = status.endpoints.iter();

@@ -29,6 +29,16 @@ pub struct TappedMessage {
 struct Seen {
     /// The next message, and where the sink's bytes begin that it may announce.
     next: Option<(u64, u64)>,
+    /// What is known of that while it is not certain.
+    bounds: Option<Bounds>,
+}
+
+/// The messages up to `number` announced from `low` to `high` bytes in all.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    number: u64,
+    low: u64,
+    high: u64,
 }
 
 /// What was found in a direction.
@@ -87,27 +97,48 @@ impl Tap {
         self.seen[direction].next.is_some()
     }
 
-    /// Begins to follow a direction where its receiver is. True when that is certain: nothing lies
-    /// unread, or the last message that was read says where the sink is. `announces` gives the
-    /// bytes in the sink that a message announces.
+    /// Begins to follow a direction where its receiver is. False while it is not certain where in
+    /// the sink that is: call it again soon. `announces` gives the bytes in the sink that a message
+    /// announces.
+    ///
+    /// The receiver tells how many messages and how many bytes of the sink it took, but not how much
+    /// is left of what the last message announced. So the sum of all that was announced lies between
+    /// two bounds, which come together while it reads.
     pub fn follow(
         &mut self,
         direction: usize,
         announces: impl Fn(&TappedMessage) -> Option<u64>,
     ) -> bool {
-        let place = |tap: &Self| {
-            let read = tap.word(direction, std::mem::offset_of!(Block, messages_read));
-            (read, tap.word(direction, std::mem::offset_of!(Block, sink_taken)))
-        };
-        let before = place(self);
-        let is_quiet = self.message(direction, before.0).is_none();
-        let last = before.0.checked_sub(1).and_then(|last| self.message(direction, last));
-        let is_plain = last.is_none_or(|last| announces(&last).is_none());
-        let is_certain = (before == (0, 0) || is_quiet || is_plain) && place(self) == before;
-        if is_certain {
-            self.seen[direction].next = Some(before);
+        let read = |tap: &Self| tap.word(direction, std::mem::offset_of!(Block, messages_read));
+        let number = read(self);
+        let taken = self.word(direction, std::mem::offset_of!(Block, sink_taken));
+        if read(self) != number {
+            return false;
         }
-        is_certain
+        let announced = |number| {
+            let message = self.message(direction, number)?;
+            Some(announces(&message).unwrap_or(0))
+        };
+        let last = match number.checked_sub(1) {
+            None => 0,
+            Some(last) => announced(last).unwrap_or(self.layout.sink_bytes.into()),
+        };
+        let mut bounds = Bounds { number, low: taken, high: taken.saturating_add(last) };
+        if let Some(former) = self.seen[direction].bounds
+            && number.wrapping_sub(former.number) <= u64::from(self.layout.slots)
+            && let Some(since) = (former.number..number)
+                .try_fold(0_u64, |sum, number| sum.checked_add(announced(number)?))
+        {
+            bounds.low = bounds.low.max(former.low.saturating_add(since));
+            bounds.high = bounds.high.min(former.high.saturating_add(since));
+        }
+        let seen = &mut self.seen[direction];
+        // Bounds that cross are of words that were changed meanwhile, or are nonsense.
+        seen.bounds = (bounds.low < bounds.high).then_some(bounds);
+        if bounds.low == bounds.high {
+            seen.next = Some((number, bounds.low));
+        }
+        bounds.low == bounds.high
     }
 
     /// Bytes of the stream in a direction that is followed which were sent and not looked at yet.
@@ -175,7 +206,7 @@ impl Tap {
     }
 
     fn lose(&mut self, direction: usize) -> Found {
-        self.seen[direction].next = None;
+        self.seen[direction] = Seen::default();
         Found::Lost
     }
 
@@ -294,7 +325,12 @@ mod tests {
         };
         (0..20).for_each(|_| turn(&mut sent, &mut read));
         assert_eq!(tap.look(0, announces), Found::Lost, "slots were used again");
-        assert!(!tap.is_followed(0) && tap.follow(0, announces));
+        assert!(!tap.is_followed(0) && !tap.follow(0, announces), "its receiver may not be done");
+        one.put(&mut sent, &[7; 1000]);
+        one.send(&mut sent, 3, &[&1000_u32.to_le_bytes()]).expect("room");
+        two.advance(&mut read, true);
+        assert!(tap.follow(0, announces), "it read all before this message");
+        two.release(&mut read, 1000);
         turn(&mut sent, &mut read);
         assert_eq!(tap.look(0, announces), bytes(&[7; 1000]));
         (0..5).for_each(|_| turn(&mut sent, &mut read));
