@@ -170,7 +170,9 @@ def numbers(daemon):
     assert ended[0]["addresses"][1] == f"127.0.0.1:{client_alone.port}", ended
     text = weft("status").stdout
     assert "the other end does not run under weft" in text and "peer_not_weft" in text, text
-    assert summed(values, "weft_service_time_seconds_count", service="connections") > 0
+    requests = summed(values, "weft_service_time_seconds_count", service="connections")
+    assert requests > 0 and requests == summed(
+        values, "weft_service_time_seconds_bucket", service="connections", le="+Inf")
 
 
 def live(daemon):
