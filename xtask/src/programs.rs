@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
 /// A program and the Debian package that contains it.
-const PROGRAMS: [(&str, &str); 25] = [
+const PROGRAMS: [(&str, &str); 27] = [
     ("python3", "python3"),
     ("curl", "curl"),
     ("redis-server", "redis-server"),
@@ -34,6 +34,8 @@ const PROGRAMS: [(&str, &str); 25] = [
     ("mpiexec.hydra", "mpich"),
     // Open MPI's launcher, which serves PMIx.
     ("orterun", "openmpi-bin"),
+    ("promtool", "prometheus"),
+    ("tmux", "tmux"),
 ];
 
 /// An installation that goes on while other stages build.

@@ -21,6 +21,9 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("weft-cli", "weft-swarm"),
     ("weft-cli", "weft-kv-server"),
     ("weft-cli", "weft-copy"),
+    // It serves what a source tells, and knows neither.
+    ("weft-cli", "weft-web"),
+    ("weftd", "weft-web"),
     // Services import it, and it needs the traits alone.
     ("weft-message", "weft-fabric"),
     ("weft-session", "weft-fabric"),

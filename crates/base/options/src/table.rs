@@ -398,6 +398,25 @@ options! {
                is there, else `$XDG_RUNTIME_DIR/weft/NODE.sock`, else `/tmp/weft-UID/NODE.sock`. \
                No memory.",
     }
+    "metrics.listen" => MetricsListen, metrics_listen -> Option<SocketAddr> {
+        kind: Kind::Address,
+        unit: "",
+        category: ForDaemon,
+        effect: Daemon,
+        text: "The address at which the daemon tells its metrics to Prometheus, at `/metrics`: to \
+               all who reach it. Empty: it tells none. Memory: up to 16 MiB for its clients, and \
+               the metrics once.",
+    }
+    "dash.listen" => DashListen, dash_listen -> Option<SocketAddr> {
+        kind: Kind::Address,
+        unit: "",
+        category: ForDaemon,
+        effect: Daemon,
+        text: "The address at which the daemon serves the dashboard to browsers. On loopback all \
+               users of this host may see it; elsewhere those who have the token, which `weft \
+               dash` prints. Empty: it serves none. Memory: up to 16 MiB for its clients, and the \
+               status once for each of up to 256.",
+    }
     "fabric.listen" => FabricListen, fabric_listen -> Option<SocketAddr> {
         kind: Kind::Address,
         unit: "",

@@ -42,6 +42,7 @@ fn accessors_return_the_defaults_of_the_table() {
     assert_eq!(options.daemon_socket(), None);
     assert!(!options.daemon_allow().contain(0, &[0]));
     assert_eq!(options.daemon_trust_uid(), 0);
+    assert_eq!((options.metrics_listen(), options.dash_listen()), (None, None));
     assert_eq!((options.fabric_listen(), options.fabric_seeds()), (None, Vec::new()));
     assert_eq!((options.fabric_etcd(), options.fabric_etcd_ca()), (Vec::new(), None));
     assert_eq!((options.fabric_etcd_cert(), options.fabric_etcd_key()), (None, None));

@@ -268,6 +268,19 @@ pub enum Control: u16 {
         /// The fabric is faster to some host.
         any_over_fabric: bool,
     },
+    /// Asks to look at a connection on the fabric, named by its addresses as the status has them.
+    /// The daemon answers with [`Control::Tapped`], for connections of the asker's own user, and to
+    /// root for all.
+    Tap = 25 {
+        /// The address of the accepting end.
+        server: String [ADDRESS_BYTES_MAX],
+        /// The address of the connecting end.
+        client: String [ADDRESS_BYTES_MAX],
+        /// The process that opened it.
+        client_pid: u32,
+    },
+    /// The memory of its lane comes with the message, for reading alone.
+    Tapped = 26,
     /// Asks the daemon to end.
     Stop = 11,
     /// The daemon is about to end.
@@ -277,13 +290,15 @@ pub enum Control: u16 {
 
 /// Kinds that the daemon itself handles: greeting, status, stop.
 pub const NODE_KINDS: &[RangeInclusive<u16>] = &[1..=1, 9..=9, 11..=11];
-/// Kinds that the connections service owns: offer, withdraw, listening, join.
-pub const CONNECTION_KINDS: &[RangeInclusive<u16>] = &[4..=4, 7..=8, 13..=13];
+/// Kinds that the connections service owns: offer, withdraw, listening, join, tap.
+pub const CONNECTION_KINDS: &[RangeInclusive<u16>] = &[4..=4, 7..=8, 13..=13, 25..=25];
 /// Kinds that the fabric service owns: link, expel, network.
 pub const FABRIC_KINDS: &[RangeInclusive<u16>] = &[15..=15, 17..=17, 20..=20];
 /// Kinds that the service owns that measures the ways to other hosts.
 pub const WAYS_KINDS: &[RangeInclusive<u16>] = &[23..=23];
 
+/// Longest address of a connection, in bytes: one of IPv6 with its port and a scope.
+pub const ADDRESS_BYTES_MAX: usize = 80;
 /// Longest name of a program, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 /// Longest reason of a refusal, in bytes.
@@ -392,6 +407,10 @@ mod tests {
         prop_oneof![
             (any::<u32>(), "[a-z é]{0,20}").prop_map(|(pid, name)| Control::Hello { pid, name }),
             any::<u32>().prop_map(|node| Control::Expel { node }),
+            ("[0-9.:]{0,40}", "[0-9.:]{0,40}", any::<u32>()).prop_map(
+                |(server, client, client_pid)| Control::Tap { server, client, client_pid }
+            ),
+            Just(Control::Tapped),
             any::<(u32, [bool; 2])>().prop_map(|(pid, [streaming, networks])| {
                 let copy = if streaming { CopyAdvice::NonTemporal } else { CopyAdvice::Plain };
                 Control::Welcome { pid, advice: Advice { copy, networks } }

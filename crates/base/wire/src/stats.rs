@@ -1,10 +1,18 @@
-//! The counters that `weft run --stats` shares with the programs it runs.
+//! The counters that a program under weft shares with those who watch it: with `weft run --stats`,
+//! and with the daemon.
 //!
-//! The block is [`BYTES`] bytes of shared memory: an array of 64-bit counters in native byte order
-//! at fixed indices. The command creates the block with magic and version, and zeros elsewhere.
-//! Every process under the command maps the block and adds to the counters with relaxed atomics.
-//! The command reads the block when the program has ended. A reader takes the counters as numbers
-//! and trusts nothing else.
+//! A block is [`BYTES`] bytes of shared memory, in native byte order:
+//!
+//! ```text
+//! 0     magic, version, and how many connections stayed on TCP so far: words of 64 bits
+//! 512   the counters: SHARDS arrays of words at fixed indices, 512 bytes apart
+//! 4608  the connections that stayed on TCP last: records of RECORD_BYTES bytes
+//! ```
+//!
+//! The maker creates the block with magic and version, and zeros elsewhere. Each thread adds to the
+//! counters of one shard with relaxed atomics, so that threads on several processors do not take
+//! the same line from each other. A reader copies the block once, adds the shards up, takes the
+//! counters as numbers and trusts nothing else.
 //!
 //! Invariants: a counter only grows ([`PROCESSES`] counts all processes that ever mapped the
 //! block). A connection is counted once for each end that is under the command. It counts as a
@@ -15,44 +23,75 @@
 //! use weft_wire::stats::{self, Stats, TcpReason};
 //!
 //! let mut block = vec![0_u8; stats::BYTES];
-//! block[..8].copy_from_slice(&stats::MAGIC.to_ne_bytes());
-//! block[8..16].copy_from_slice(&stats::VERSION.to_ne_bytes());
-//! let place = TcpReason::PeerNotWeft.index() * 8;
+//! block[..16].copy_from_slice(&Stats::header());
+//! let place = stats::place(1, TcpReason::PeerNotWeft.index());
 //! block[place..place + 8].copy_from_slice(&3_u64.to_ne_bytes());
 //! let stats = Stats::parse(&block)?;
 //! assert_eq!(stats.reason(TcpReason::PeerNotWeft), 3);
 //! # Ok::<(), weft_wire::stats::InvalidStats>(())
 //! ```
 
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
 use thiserror::Error;
 
-/// Size of the block in bytes: one page.
-pub const BYTES: usize = 4096;
+/// Size of the block in bytes: two pages.
+pub const BYTES: usize = 8192;
 /// The value of counter [`MAGIC_INDEX`]: `weftstat`.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"weftstat");
 /// The value of counter [`VERSION_INDEX`].
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// Index of the magic.
 pub const MAGIC_INDEX: usize = 0;
 /// Index of the version.
 pub const VERSION_INDEX: usize = 1;
+/// Index of the number of records that were begun.
+pub const RECORDS_INDEX: usize = 2;
+/// Arrays of counters.
+pub const SHARDS: usize = 8;
+/// Bytes from one array to the next; the first is as far from the start.
+const SHARD_BYTES: usize = 512;
+/// Bytes of a record of a connection that stayed on TCP.
+pub const RECORD_BYTES: usize = 64;
+/// Words of 64 bits of a record.
+pub const RECORD_WORDS: usize = RECORD_BYTES / 8;
+/// Start of the records.
+const RECORDS_START: usize = SHARD_BYTES * (SHARDS + 1);
+/// Records that a block holds: those of the last connections.
+pub const RECORDS: usize = (BYTES - RECORDS_START) / RECORD_BYTES;
+
+/// Offset of a counter in an array, of which there are [`SHARDS`].
+#[must_use]
+pub const fn place(shard: usize, counter: usize) -> usize {
+    SHARD_BYTES * (1 + shard % SHARDS) + counter * 8
+}
+
+/// Offset of the record of the connection with a number, as [`RECORDS_INDEX`] counts them.
+#[must_use]
+pub const fn record_place(number: u64) -> usize {
+    // The remainder is below RECORDS.
+    #[allow(clippy::cast_possible_truncation, reason = "the remainder is small")]
+    let place = (number % RECORDS as u64) as usize;
+    RECORDS_START + place * RECORD_BYTES
+}
+
 /// Index of the connections that moved to the fabric.
-pub const CONNECTIONS_FABRIC: usize = 2;
+pub const CONNECTIONS_FABRIC: usize = 0;
 /// Index of the connections that stayed on TCP.
-pub const CONNECTIONS_TCP: usize = 3;
+pub const CONNECTIONS_TCP: usize = 1;
 /// Index of the bytes sent over the fabric.
-pub const BYTES_FABRIC_SENT: usize = 4;
+pub const BYTES_FABRIC_SENT: usize = 2;
 /// Index of the bytes received over the fabric.
-pub const BYTES_FABRIC_RECEIVED: usize = 5;
+pub const BYTES_FABRIC_RECEIVED: usize = 3;
 /// Index of the bytes sent over TCP.
-pub const BYTES_TCP_SENT: usize = 6;
+pub const BYTES_TCP_SENT: usize = 4;
 /// Index of the bytes received over TCP.
-pub const BYTES_TCP_RECEIVED: usize = 7;
+pub const BYTES_TCP_RECEIVED: usize = 5;
 /// Index of the processes that mapped the block.
-pub const PROCESSES: usize = 8;
+pub const PROCESSES: usize = 6;
 /// Index of the first counter of a [`TcpReason`].
-pub const REASONS: usize = 9;
+pub const REASONS: usize = 7;
 /// Counters reserved for reasons; unused ones stay zero.
 pub const REASON_PLACES: usize = 32;
 /// Number of counters in use, from index 0.
@@ -214,10 +253,74 @@ pub enum InvalidStats {
     },
 }
 
+/// A connection that stayed on TCP.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct OnTcp {
+    /// Which of the program's connections on TCP it is, from 0.
+    pub number: u64,
+    /// Why.
+    pub reason: TcpReason,
+    /// When this was decided, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The addresses of this end and of the other one, if the connection was there still.
+    pub addresses: Option<(SocketAddr, SocketAddr)>,
+}
+
+impl OnTcp {
+    /// The record as words. The first and the last are the number, plus one: they differ while it
+    /// is being written.
+    #[must_use]
+    pub fn words(&self) -> [u64; RECORD_WORDS] {
+        let number = self.number.wrapping_add(1);
+        let halves = |address: SocketAddr| {
+            let bits = match address.ip() {
+                IpAddr::V4(four) => four.to_ipv6_mapped().to_bits(),
+                IpAddr::V6(six) => six.to_bits(),
+            };
+            #[allow(clippy::cast_possible_truncation, reason = "a half each")]
+            [(bits >> 64) as u64, bits as u64]
+        };
+        let mut words = [number, self.reason as u64, self.at_ms, 0, 0, 0, 0, number];
+        if let Some((local, remote)) = self.addresses {
+            let ports = u64::from(local.port()) << 16 | u64::from(remote.port()) << 32;
+            words[1] |= ports | 1 << 8;
+            words[3..5].copy_from_slice(&halves(local));
+            words[5..7].copy_from_slice(&halves(remote));
+        }
+        words
+    }
+
+    /// The record of these words; `None` if there is none, or it was being written.
+    fn of(words: &[u64; RECORD_WORDS]) -> Option<Self> {
+        let [number, about, at_ms, .., again] = *words;
+        let [reason, has_addresses, l0, l1, r0, r1, ..] = about.to_le_bytes();
+        let reason = *TcpReason::ALL.get(usize::from(reason))?;
+        let address = |place: usize, port: [u8; 2]| {
+            let bits = u128::from(words[place]) << 64 | u128::from(words[place + 1]);
+            let ip = IpAddr::V6(Ipv6Addr::from_bits(bits)).to_canonical();
+            SocketAddr::new(ip, u16::from_le_bytes(port))
+        };
+        let both = || (address(3, [l0, l1]), address(5, [r0, r1]));
+        (number != 0 && number == again).then(|| Self {
+            number: number - 1,
+            reason,
+            at_ms,
+            addresses: (has_addresses == 1).then(both),
+        })
+    }
+}
+
 /// The counters of a block, copied out of shared memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stats {
     counters: [u64; COUNTERS],
+    on_tcp: Vec<OnTcp>,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self { counters: [0; COUNTERS], on_tcp: Vec::new() }
+    }
 }
 
 impl Stats {
@@ -226,21 +329,41 @@ impl Stats {
     /// # Errors
     /// [`InvalidStats`] when the block is too short or has another magic or version.
     pub fn parse(block: &[u8]) -> Result<Self, InvalidStats> {
-        let mut counters = [0; COUNTERS];
         let (words, _) = block.as_chunks::<8>();
-        if words.len() < COUNTERS {
-            return Err(InvalidStats::Truncated { length: block.len(), minimum: COUNTERS * 8 });
+        if block.len() < BYTES {
+            return Err(InvalidStats::Truncated { length: block.len(), minimum: BYTES });
         }
-        for (counter, word) in counters.iter_mut().zip(words) {
-            *counter = u64::from_ne_bytes(*word);
+        let word = |place: usize| u64::from_ne_bytes(words[place / 8]);
+        let (magic, version) = (word(MAGIC_INDEX * 8), word(VERSION_INDEX * 8));
+        if magic != MAGIC {
+            return Err(InvalidStats::Magic { magic });
         }
-        if counters[MAGIC_INDEX] != MAGIC {
-            return Err(InvalidStats::Magic { magic: counters[MAGIC_INDEX] });
+        if version != VERSION {
+            return Err(InvalidStats::Version { version });
         }
-        if counters[VERSION_INDEX] != VERSION {
-            return Err(InvalidStats::Version { version: counters[VERSION_INDEX] });
+        let of_shards = |counter| (0..SHARDS).map(move |shard| word(place(shard, counter)));
+        // What a hostile program writes may be anything.
+        let sum = |counter| of_shards(counter).fold(0, u64::saturating_add);
+        let record = |number| {
+            let start = record_place(number);
+            OnTcp::of(&std::array::from_fn(|at| word(start + at * 8)))
+        };
+        let mut on_tcp: Vec<_> = (0..RECORDS as u64).filter_map(record).collect();
+        on_tcp.sort_by_key(|record| record.number);
+        Ok(Self { counters: std::array::from_fn(sum), on_tcp })
+    }
+
+    /// The connections that stayed on TCP last, the oldest first.
+    #[must_use]
+    pub fn on_tcp(&self) -> &[OnTcp] {
+        &self.on_tcp
+    }
+
+    /// Adds the counters of another block.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, more) in self.counters.iter_mut().zip(&other.counters) {
+            *sum = sum.saturating_add(*more);
         }
-        Ok(Self { counters })
     }
 
     /// The first bytes of a fresh block; all other bytes are zero.
@@ -276,22 +399,60 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_at_their_indices() {
+    fn counters_of_all_shards_are_added_up() {
         let mut block = block();
-        block[CONNECTIONS_TCP * 8..][..8].copy_from_slice(&7_u64.to_ne_bytes());
-        block[(9 + 12) * 8..][..8].copy_from_slice(&2_u64.to_ne_bytes());
-        let stats = Stats::parse(&block).expect("a fresh block");
-        assert_eq!(stats.counter(CONNECTIONS_TCP), 7);
+        let mut set = |shard, counter, value: u64| {
+            block[place(shard, counter)..][..8].copy_from_slice(&value.to_ne_bytes());
+        };
+        set(0, CONNECTIONS_TCP, 7);
+        set(SHARDS - 1, CONNECTIONS_TCP, 2);
+        set(3, TcpReason::ShortLived.index(), 2);
+        set(0, BYTES_TCP_SENT, u64::MAX);
+        set(1, BYTES_TCP_SENT, 9);
+        let mut stats = Stats::parse(&block).expect("a fresh block");
+        assert_eq!(stats.counter(CONNECTIONS_TCP), 9);
         assert_eq!(stats.reason(TcpReason::ShortLived), 2);
         assert_eq!(stats.counter(PROCESSES), 0);
         assert_eq!(stats.counter(usize::MAX), 0);
+        assert_eq!(stats.counter(BYTES_TCP_SENT), u64::MAX, "it does not wrap");
+        stats.add(&stats.clone());
+        assert_eq!(stats.counter(CONNECTIONS_TCP), 18);
+    }
+
+    #[test]
+    fn records_come_back_in_order_and_half_written_ones_do_not() {
+        let mut block = block();
+        let addresses = Some((
+            SocketAddr::from(([10, 9, 0, 1], 65535)),
+            SocketAddr::from((Ipv6Addr::LOCALHOST, 80)),
+        ));
+        let record = |number| OnTcp { number, reason: TcpReason::Exec, at_ms: 5, addresses };
+        let last = RECORDS as u64 + 1;
+        let mut write = |number, words: [u64; RECORD_WORDS]| {
+            let bytes = words.map(u64::to_ne_bytes);
+            block[record_place(number)..][..RECORD_BYTES].copy_from_slice(bytes.as_flattened());
+        };
+        for number in 0..=last {
+            write(number, record(number).words());
+        }
+        let mut torn = record(7).words();
+        torn[7] = 0;
+        write(7, torn);
+        write(8, [9, u64::MAX, 0, 0, 0, 0, 0, 9]);
+        let without = OnTcp { addresses: None, ..record(9) };
+        write(9, without.words());
+        let stats = Stats::parse(&block).expect("a block");
+        let told = stats.on_tcp();
+        assert_eq!(told.len(), RECORDS - 2);
+        assert_eq!((told[0], told.last()), (record(2), Some(&record(last))));
+        assert!(told.contains(&without) && told.iter().all(|record| record.number != 8));
     }
 
     #[test]
     fn foreign_blocks_are_refused() {
         assert_eq!(
             Stats::parse(&[0; 16]),
-            Err(InvalidStats::Truncated { length: 16, minimum: COUNTERS * 8 })
+            Err(InvalidStats::Truncated { length: 16, minimum: BYTES })
         );
         assert_eq!(Stats::parse(&[0; BYTES]), Err(InvalidStats::Magic { magic: 0 }));
         let mut newer = block();
@@ -305,6 +466,6 @@ mod tests {
             assert_eq!(reason.index(), REASONS + place, "{}", reason.name());
             assert!(reason.index() < COUNTERS && !reason.text().is_empty());
         }
-        const { assert!(COUNTERS * 8 <= BYTES) };
+        const { assert!(COUNTERS * 8 <= SHARD_BYTES && RECORDS_START < BYTES) };
     }
 }

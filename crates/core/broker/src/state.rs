@@ -215,11 +215,16 @@ impl State {
         self.invitations.refused()
     }
 
-    /// The VPIDs of the endpoints of a process, each with its number of paired peers.
-    pub fn endpoints_of(&self, process: ProcessId) -> impl Iterator<Item = (u16, usize)> {
+    /// The VPIDs of the endpoints of a process, each with its number of paired peers, and the file
+    /// of its registers if it has memory for its peers.
+    pub fn endpoints_of(
+        &self,
+        process: ProcessId,
+    ) -> impl Iterator<Item = (u16, usize, Option<Arc<OwnedFd>>)> {
         (0..).zip(&self.entries).filter_map(move |(vpid, entry)| {
             let entry = entry.as_ref().filter(|entry| entry.process == process)?;
-            Some((vpid, entry.pairs.count() + entry.met.len()))
+            let registers = entry.shared.as_ref().map(|shared| Arc::clone(&shared.files.registers));
+            Some((vpid, entry.pairs.count() + entry.met.len(), registers))
         })
     }
 

@@ -17,6 +17,7 @@
 //! - [`hosts`]: which addresses are on which host, for connections between hosts.
 //! - [`ways`]: which way to another host is faster, by measurement.
 //! - [`guesses`]: bounds offers of ends whose other end does not come.
+//! - [`tap`]: what the messages of a lane mean to those who look at it.
 //! - [`fuzz`]: entry functions for fuzzing.
 //!
 //! Source: 003 section 5.5 (EXT-DS, Table 5.3, BCopy). The crate may depend on `weft-fabric` and
@@ -45,6 +46,7 @@ pub mod shadow;
 pub mod stand_in;
 mod state;
 pub mod stream;
+pub mod tap;
 pub mod token;
 pub mod tuple;
 pub mod ways;

@@ -1,7 +1,8 @@
 //! Layer 4: the `weft` command.
 //!
 //! `weft run` puts unmodified programs on the fabric, `weft oshrun` runs jobs of several processes.
-//! `weft daemon`, `down` and `status` manage the node daemon, `weft fabric` shows other hosts and
+//! `weft daemon`, `down` and `status` manage the node daemon, `top`, `dash`, `capture` and `doctor`
+//! watch it, `weft fabric` shows other hosts and
 //! `weft lab` makes a cluster on one machine, `weft block` serves disks, `weft fi` leads libfabric
 //! to weft. `weft info` and `weft config` tell what is in force, `weft perf` measures, `weft sim`
 //! simulates networks and `weft demo` shows. Everything that
@@ -14,11 +15,14 @@
 
 mod arguments;
 mod block;
+mod capture;
 mod config;
 mod configuration;
 mod cp;
 mod daemon;
+mod dash;
 mod demo;
+mod doctor;
 mod fabric;
 mod fi;
 mod information;
@@ -40,6 +44,7 @@ mod status;
 mod table;
 mod terminal;
 mod text_file;
+mod top;
 mod transfer;
 mod transports;
 
@@ -80,6 +85,10 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Daemon(arguments) => daemon::daemon(arguments, &configuration()?),
         Command::Down(arguments) => daemon::down(arguments, &configuration()?),
         Command::Status(arguments) => status::status(arguments, &configuration()?),
+        Command::Top(arguments) => top::top(arguments, &configuration()?),
+        Command::Capture(arguments) => capture::capture(arguments, &configuration()?),
+        Command::Dash(arguments) => dash::dash(arguments, &configuration()?),
+        Command::Doctor(arguments) => doctor::doctor(arguments, &configuration()?),
         Command::Fabric(command) => fabric::fabric(command, configuration),
         Command::Block(command) => block::block(command, configuration),
         Command::Lab(command) => lab::lab(command, &configuration()?),

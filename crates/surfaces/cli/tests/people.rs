@@ -79,11 +79,14 @@ fn the_status_is_sections_with_words_and_its_json_stays() {
     }
     let status = json(&mut place.weft(&["status", "--json"]));
     let fields: Vec<&str> = status.as_object().expect("an object").keys().map(|k| &**k).collect();
-    let known = "connections copy devices endpoints fabric listeners node offers pid processes \
-                 services uptime_s version waiting";
+    let known = "at_ms collected_us connections copy daemon devices ended endpoints fabric \
+                 listeners node offers pid processes services totals uptime_s version waiting \
+                 wired";
     assert_eq!(fields.join(" "), known);
     let endpoint = status["endpoints"][0].as_object().expect("an object");
-    assert_eq!(endpoint.keys().map(|k| &**k).collect::<Vec<_>>(), ["peers", "pid", "vpid"]);
+    let keys: Vec<&str> = endpoint.keys().map(|k| &**k).collect();
+    assert_eq!(keys, ["peers", "pid", "registers", "vpid"]);
+    assert!(endpoint["registers"]["messages_sent"].as_u64() > Some(0), "{endpoint:?}");
     drop(pair);
 }
 

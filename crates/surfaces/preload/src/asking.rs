@@ -19,7 +19,7 @@ use crate::{carrier, control, epoll, lanes, log, other_end, process, stats, sys,
 impl Connection {
     pub fn ask(&self, fd: RawFd) -> Phase {
         if !self.has(flag::UNSEEN) && !self.saw_all_bytes(fd) {
-            self.decline(TcpReason::Unseen);
+            self.decline(fd, TcpReason::Unseen);
             return Phase::Declined;
         }
         let Ok(Some(remote)) = rustix::net::getpeername(sys::borrow(fd)) else {
@@ -35,7 +35,7 @@ impl Connection {
             same_host(local.ip(), remote.ip()) || follows
         };
         let Some((local, remote)) = addresses.filter(|addresses| is_here(*addresses)) else {
-            self.decline(TcpReason::NotLocal);
+            self.decline(fd, TcpReason::NotLocal);
             return Phase::Declined;
         };
         let outlook = self.outlook();
@@ -84,7 +84,7 @@ impl Connection {
             Err(TcpReason::DaemonLost) => self.puts_off(),
             Err(TcpReason::NoDaemon) if control::was_there() => self.puts_off(),
             Err(reason) => {
-                self.decline(reason);
+                self.decline(fd, reason);
                 Phase::Declined
             }
         }
@@ -262,7 +262,7 @@ impl Connection {
         match attached {
             Ok(decided) => decided,
             Err(reason) => {
-                self.decline(reason);
+                self.decline(fd, reason);
                 Phase::Declined
             }
         }

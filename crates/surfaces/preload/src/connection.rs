@@ -19,19 +19,19 @@ impl Connection {
         self.shared.token.load(Ordering::Relaxed)
     }
 
-    /// Keeps the connection on TCP for good, and counts it under `reason`.
-    pub fn decline(&self, reason: TcpReason) {
+    /// Keeps the connection, to which `fd` leads, on TCP for good, and counts it under `reason`.
+    pub fn decline(&self, fd: RawFd, reason: TcpReason) {
         self.shared.phase.set(Phase::Declined);
         self.unbound_backlog();
-        self.count_on_tcp(reason);
+        self.count_on_tcp(fd, reason);
         log::debug!("connection {} stays on TCP: {}", self.place, reason.name());
     }
 
     /// Counts the connection as one that stays on TCP.
-    pub fn count_on_tcp(&self, reason: TcpReason) {
+    pub fn count_on_tcp(&self, fd: RawFd, reason: TcpReason) {
         let absent = matches!(reason, TcpReason::PeerNotWeft | TcpReason::ShortLived);
         let of_other = absent && self.has(flag::OTHER_USER);
-        stats::stays_on_tcp(if of_other { TcpReason::OtherUser } else { reason });
+        stats::stays_on_tcp(fd, if of_other { TcpReason::OtherUser } else { reason });
     }
 
     /// Counts the connection as one of the fabric, once. Called for each read and write.
@@ -144,7 +144,7 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
             drop_entry(fd, table::set(fd, Entry::Connection(connection.place)));
             // Set before connect, or by the listener.
             if must_stay_on_tcp(fd) {
-                connection.decline(TcpReason::RawUse);
+                connection.decline(fd, TcpReason::RawUse);
             }
             if INHERITED.tells_unread.load(Ordering::Relaxed) && tells_unread(fd) {
                 connection.set(flag::TELLS_UNREAD, true);
@@ -152,7 +152,7 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
         }
         None => {
             drop_entry(fd, table::set(fd, Entry::None));
-            stats::stays_on_tcp(TcpReason::LimitReached);
+            stats::stays_on_tcp(fd, TcpReason::LimitReached);
         }
     }
 }

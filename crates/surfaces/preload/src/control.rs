@@ -20,7 +20,7 @@ use weft_wire::stats::TcpReason;
 
 use crate::guard::{ForkLock, LocalLock};
 use crate::table::{self, Entry};
-use crate::{carrier, log, process, sys};
+use crate::{carrier, log, process, stats, sys};
 
 static PATH: OnceLock<PathBuf> = OnceLock::new();
 static STATE: LocalLock<State> = LocalLock::new(State::new());
@@ -441,7 +441,15 @@ fn open(state: &mut State) -> Result<(), TcpReason> {
     state.daemon = channel.peer().map_or(0, |daemon| daemon.uid);
     let channel = move_to_high_number(channel);
     let hello = Control::Hello { pid: process::pid(), name: process::name() };
-    let greeted = channel.ask(&hello.emit()).and_then(|()| channel.receive_within(answer_ms()));
+    // The daemon watches the counters of this process from here on. Without them it does not.
+    let counters = stats::page_for_daemon();
+    let shown: Vec<_> = counters.iter().map(AsFd::as_fd).collect();
+    let sent = match channel.send(&hello.emit(), &shown) {
+        // A daemon that refuses a program sends why and closes the channel.
+        Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+        sent => sent,
+    };
+    let greeted = sent.and_then(|()| channel.receive_within(answer_ms()));
     let welcome = match greeted {
         Ok(Some(packet)) => Control::parse(&packet.bytes),
         _ => return Err(TcpReason::NoDaemon),

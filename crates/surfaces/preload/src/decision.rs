@@ -13,7 +13,7 @@ use weft_wire::stats::TcpReason;
 use crate::arena::{Connection, flag};
 use crate::deferral::Held;
 use crate::table::{self, Entry};
-use crate::{calls, carrier, control, epoll, lanes, log, process, sys};
+use crate::{calls, carrier, control, epoll, lanes, log, process, stats, sys};
 
 /// One more than the place of the connection on which this process waits in the kernel, or 0.
 static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
@@ -255,7 +255,7 @@ impl Connection {
                 }
                 // The thread that decided died, so the connection stays on TCP.
                 Phase::Deciding => {
-                    self.decline(TcpReason::Other);
+                    self.decline(stats::NOT_AT_HAND, TcpReason::Other);
                     return Phase::Declined;
                 }
                 decided => return decided,

@@ -104,9 +104,9 @@ impl Connection {
                 }
                 // A connection that gave its lane back was counted before.
                 if !self.has(flag::COUNTED) {
-                    self.count_on_tcp(self.why_still_on_tcp(fd, waiting));
+                    self.count_on_tcp(fd, self.why_still_on_tcp(fd, waiting));
                 }
-                if self.has(flag::UNSEEN) && stats::are_read() {
+                if self.has(flag::UNSEEN) && stats::are_watched() {
                     self.count_kernel_bytes(fd);
                 }
             }
@@ -120,14 +120,14 @@ impl Connection {
                     }
                 }
                 if !self.has(flag::COUNTED) {
-                    self.count_on_tcp(self.why_not_used());
+                    self.count_on_tcp(fd, self.why_not_used());
                 }
             }
             Phase::Declined => {
                 if control::is_pending(self.token()) {
                     self.stop_asking();
                 }
-                if stats::are_read() {
+                if stats::are_watched() {
                     self.count_kernel_bytes(fd);
                 }
             }

@@ -212,7 +212,7 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
                 if is_kept {
                     // The parent uses this descriptor beside its child, so the connection must not
                     // move.
-                    connection.stay_unless_moved(TcpReason::RawUse);
+                    connection.stay_unless_moved(fd, TcpReason::RawUse);
                 }
                 continue;
             }

@@ -14,7 +14,7 @@ impl Connection {
     /// a decision.
     pub fn decide_for_kernel(&self, fd: RawFd) -> Phase {
         loop {
-            self.stay_unless_moved(TcpReason::RawUse);
+            self.stay_unless_moved(fd, TcpReason::RawUse);
             match self.decide(fd, 0) {
                 // A handler that interrupted the deciding thread cannot wait for it.
                 waits @ (Phase::Fresh | Phase::Pending) if self.is_deciding() => return waits,
@@ -27,8 +27,8 @@ impl Connection {
 
     /// Keeps a connection without a lane on TCP for good. After the kernel's shutdown of the
     /// sending direction, for example, wakeups of a later lane could not be sent.
-    pub fn stay_unless_moved(&self, reason: TcpReason) {
-        if self.keep_on_tcp(|_| reason) == Some(Phase::Pending) {
+    pub fn stay_unless_moved(&self, fd: RawFd, reason: TcpReason) {
+        if self.keep_on_tcp(fd, |_| reason) == Some(Phase::Pending) {
             self.stop_asking();
         }
     }
@@ -67,7 +67,7 @@ impl Connection {
     /// Keeps a connection without a lane on TCP until its end, which has begun. Its offer to the
     /// daemon stays until it is closed: a lane that comes by then is kept for the next connection.
     pub fn stay_at_its_end(&self, fd: RawFd) {
-        let former = self.keep_on_tcp(|phase| self.why_still_on_tcp(fd, phase));
+        let former = self.keep_on_tcp(fd, |phase| self.why_still_on_tcp(fd, phase));
         if former == Some(Phase::Pending) {
             // A lane over the endpoint serves no other connection.
             carrier::forget(self.token());
@@ -78,10 +78,10 @@ impl Connection {
     }
 
     /// Keeps a connection without a lane on TCP. Returns its former phase if that changed.
-    fn keep_on_tcp(&self, reason: impl Fn(Phase) -> TcpReason) -> Option<Phase> {
+    fn keep_on_tcp(&self, fd: RawFd, reason: impl Fn(Phase) -> TcpReason) -> Option<Phase> {
         let from = self.shared.phase.stay()?;
         self.unbound_backlog();
-        self.count_on_tcp(reason(from));
+        self.count_on_tcp(fd, reason(from));
         Some(from)
     }
 }

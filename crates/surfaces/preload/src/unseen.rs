@@ -10,7 +10,7 @@ use weft_wire::stats::TcpReason;
 
 use crate::arena::{Connection, flag};
 use crate::table::{self, Entry};
-use crate::{process, sys};
+use crate::{process, stats, sys};
 
 /// How long a program that starts may take to take a connection over, in nanoseconds. Another
 /// program of the same shell pipeline waits for it.
@@ -39,7 +39,7 @@ impl Connection {
         while !is_mine() && !self.is_seen() {
             if sys::now_ns() - start > STARTING_NS {
                 // Only one of two such users is noted, and it may end before the other.
-                self.stay_unless_moved(TcpReason::RawUse);
+                self.stay_unless_moved(stats::NOT_AT_HAND, TcpReason::RawUse);
                 return false;
             }
             rustix::thread::sched_yield();

@@ -11,7 +11,7 @@ use weft_channel::{Channel, ConnectError, Credentials, Packet};
 use weft_wire::control::{Control, InvalidMessage};
 
 use crate::service::fabric::EXPELLED_WITHIN;
-use crate::{NetworkStatus, Status};
+use crate::{ConnectionStatus, NetworkStatus, Status};
 
 const TIMEOUT_MS: u32 = 2000;
 /// A change of a link is answered when its nodes have new tables.
@@ -39,6 +39,20 @@ pub fn network(socket: &Path) -> anyhow::Result<NetworkStatus> {
         bail!("the daemon at {} did not send its network", socket.display());
     };
     read(file)
+}
+
+/// The memory of the lane of a connection, for reading alone.
+///
+/// # Errors
+/// No daemon answers, or there is no such connection of this user.
+pub fn tap(socket: &Path, connection: &ConnectionStatus) -> anyhow::Result<OwnedFd> {
+    let ConnectionStatus { server, client, client_pid, .. } = connection.clone();
+    let tap = Control::Tap { server, client, client_pid };
+    let (reply, packet) = ask(&connect(socket)?, socket, &tap)?;
+    match (reply, packet.descriptors.into_iter().next()) {
+        (Control::Tapped, Some(file)) => Ok(file),
+        _ => bail!("the daemon at {} did not show the connection", socket.display()),
+    }
 }
 
 /// Cuts the link at a port of a node of the lab at `socket`, or mends it.

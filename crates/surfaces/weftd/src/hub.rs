@@ -17,13 +17,15 @@ use weft_wire::control::{Advice, Control, CopyAdvice, InvalidMessage, NODE_KINDS
 use crate::Config;
 use crate::ether::Devices;
 use crate::evidence::examine;
+use crate::kernel;
 use crate::networks::{Networks, Origin};
-use crate::programs::{Line, Programs};
-use crate::quota::Quota;
+use crate::programs::{Line, Programs, now_ms};
+use crate::quota::{Pool, Quota};
 use crate::reports::{Reports, WAIT_WITHIN};
 use crate::service::host::{ANSWER_WITHIN, Host};
 use crate::service::{Event, Outgoing, Request, Service};
-use crate::status::Status;
+use crate::status::{DaemonStatus, QuotaStatus, Status};
+use crate::watching::Page;
 
 /// Most services: each has a bit in [`Line`].
 const SERVICES_MAX: usize = 64;
@@ -125,6 +127,7 @@ impl Hub {
         let Packet { bytes, descriptors, .. } = packet;
         let Some(&service) = self.routes.get(&kind) else {
             return match Control::parse(&bytes) {
+                Ok(Control::Hello { name, .. }) => self.welcome(line, name, descriptors),
                 Ok(control) => self.handle_own(line, kind, control),
                 Err(error) => self.reject(line, &error),
             };
@@ -152,7 +155,6 @@ impl Hub {
 
     fn handle_own(&self, line: &Line, kind: u16, control: Control) -> Verdict {
         match control {
-            Control::Hello { name, .. } => self.welcome(line, name),
             Control::Status => self.tell_status(line),
             Control::Stop if line.peer().may_command => {
                 self.reply(line, &Control::Stopping);
@@ -184,11 +186,13 @@ impl Hub {
         }
     }
 
-    fn welcome(&self, line: &Line, name: String) {
+    fn welcome(&self, line: &Line, name: String, descriptors: Vec<OwnedFd>) -> Verdict {
         let peer = line.peer();
         tracing::debug!(pid = peer.pid, uid = peer.uid, name, "hello");
-        self.programs.set_name(peer.process, name);
+        let shown = examine(descriptors, peer.uid, self.programs.descriptors(), |_, tuple| tuple);
+        self.programs.greet(peer.process, name, Page::among(shown));
         self.reply(line, &self.greeting());
+        Verdict::Continue
     }
 
     fn greeting(&self) -> Control {
@@ -247,7 +251,8 @@ impl Hub {
     }
 
     /// The status, collected from the hub and all services.
-    fn collected(&self) -> Status {
+    pub fn collected(&self) -> Status {
+        let began = Instant::now();
         let mut status = Status {
             node: self.node.clone(),
             pid: std::process::id(),
@@ -258,7 +263,8 @@ impl Hub {
                 CopyAdvice::NonTemporal => "nontemporal",
             }
             .to_owned(),
-            processes: self.programs.status(),
+            at_ms: now_ms(),
+            daemon: self.daemon(),
             ..Status::default()
         };
         // All are asked before one is waited for: several that are busy together take no longer
@@ -272,7 +278,22 @@ impl Hub {
                 report(&mut status);
             }
         }
+        self.programs.report(&mut status);
+        status.collected_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         status
+    }
+
+    fn daemon(&self) -> DaemonStatus {
+        let quota = |name: &str, pool: &Pool| QuotaStatus {
+            name: name.to_owned(),
+            used: pool.taken() as u64,
+            maximum: pool.maximum() as u64,
+        };
+        let quotas = vec![
+            quota("programs", self.programs.places()),
+            quota("descriptors", self.programs.descriptors()),
+        ];
+        DaemonStatus { quotas, ..kernel::own_process() }
     }
 }
 

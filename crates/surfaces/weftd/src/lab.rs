@@ -27,7 +27,7 @@ use weft_topology::{Graph, Port, Vertex};
 use crate::ether::Devices;
 use crate::service::NodeEvent;
 use crate::service::host::Host;
-use crate::status::{NetworkManager, NetworkNode, NetworkStatus, NetworkTables};
+use crate::status::{NetworkManager, NetworkNode, NetworkStatus, NetworkTables, WiredStatus};
 
 /// How long a change of a link may take until all nodes that are left a way have it.
 const SETTLES_WITHIN: Duration = Duration::from_secs(2);
@@ -65,9 +65,13 @@ enum Ask {
     Describe(Sender<NetworkStatus>),
 }
 
+/// The links as they were set last.
+type Wired = Arc<Mutex<Arc<WiredStatus>>>;
+
 /// The way to the thread.
 pub struct Ruler {
     asks: Mutex<Sender<Ask>>,
+    wired: Wired,
 }
 
 /// All that is told which nodes reach each other.
@@ -82,7 +86,14 @@ impl Ruler {
     /// A way to the thread, and the thread's end of it.
     pub fn new() -> (Arc<Self>, Work) {
         let (asks, asked) = channel();
-        (Arc::new(Self { asks: Mutex::new(asks) }), Work { asked })
+        let wired = Wired::default();
+        let ruler = Self { asks: Mutex::new(asks), wired: Arc::clone(&wired) };
+        (Arc::new(ruler), Work { asked, wired })
+    }
+
+    /// The links, without asking the thread.
+    pub fn wired(&self) -> Arc<WiredStatus> {
+        Arc::clone(&self.wired.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Cuts the link at a port of a node, or mends it.
@@ -118,6 +129,7 @@ impl Ruler {
 /// The thread's end.
 pub struct Work {
     asked: Receiver<Ask>,
+    wired: Wired,
 }
 
 impl Work {
@@ -135,6 +147,7 @@ impl Work {
             told: None,
             reaches: BTreeMap::new(),
             began: Instant::now(),
+            wired: self.wired,
         };
         driver.settle();
         let thread = std::thread::Builder::new().name("weft-lab".to_owned());
@@ -152,6 +165,7 @@ struct Driver {
     /// The reach that each device was told.
     reaches: BTreeMap<Vertex, Reach>,
     began: Instant,
+    wired: Wired,
 }
 
 impl Driver {
@@ -202,6 +216,8 @@ impl Driver {
 
     /// Waits until the nodes that are left a way reach each other.
     fn settle(&mut self) {
+        let wired = Arc::new(wired(self.lab.graph()));
+        *self.wired.lock().unwrap_or_else(PoisonError::into_inner) = wired;
         let until = Instant::now() + SETTLES_WITHIN;
         self.tick();
         while !self.lab.is_settled() && Instant::now() < until {
@@ -258,6 +274,14 @@ impl Driver {
                 Err(reason) => tracing::warn!(node, reason, "a device is not told of a link"),
             }
         }
+    }
+}
+
+/// The links of a graph.
+fn wired(graph: &Graph) -> WiredStatus {
+    WiredStatus {
+        nodes: (0..graph.vertices()).map(|vertex| graph.name(vertex)).collect(),
+        links: graph.links().map(|(a, b, is_cut)| (a.0, a.1, b.0, b.1, is_cut)).collect(),
     }
 }
 

@@ -19,8 +19,11 @@ mod hub;
 mod intake;
 mod kernel;
 mod lab;
+mod ledger;
 mod measuring;
+pub mod metrics;
 mod networks;
+mod observing;
 mod place;
 mod programs;
 mod quota;
@@ -30,18 +33,23 @@ mod service;
 mod status;
 mod stopped;
 mod trying;
+mod users;
+mod watching;
 
 pub use ether::{DeviceSpec, INTERFACE, MTU_MAX, MTU_MIN};
 pub use fabric::{
     Fabric, FabricConfig, FabricEvent, FabricUser, NodeAbout, NodeState, NodeStatus, NotSent, Own,
 };
+pub use observing::{snapshot, token, token_file};
 pub use server::serve;
 pub use status::{
-    ConnectionStatus, CounterStatus, DeviceStatus, EndpointStatus, EtcdStatus, FabricNodeStatus,
-    FabricSeedStatus, FabricStatus, ListenerStatus, NetworkManager, NetworkNode, NetworkStatus,
-    NetworkTables, OfferStatus, PeerStatus, ProcessStatus, QueueStatus, ServiceStatus, Status,
-    WayFigures, WayStatus,
+    ConnectionStatus, CounterStatus, DaemonStatus, DeviceStatus, EndpointStatus, EtcdStatus,
+    FabricNodeStatus, FabricSeedStatus, FabricStatus, ListenerStatus, NetworkManager, NetworkNode,
+    NetworkStatus, NetworkTables, OfferStatus, OnTcpStatus, PeerStatus, ProcessStatus, QueueStatus,
+    QuotaStatus, ServiceStatus, Status, StreamCounts, TotalStatus, WayFigures, WayStatus,
+    WiredStatus,
 };
+pub use users::Users;
 pub use weft_ether::Reach;
 
 /// The configuration of a daemon.

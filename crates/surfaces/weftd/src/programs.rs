@@ -10,19 +10,22 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 use weft_channel::{Channel, Credentials};
 use weft_wire::control::{Control, InvalidMessage};
+use weft_wire::stats::Stats;
 
 use crate::complaints::Complaints;
 use crate::evidence::out_of_descriptors;
 use crate::kernel;
+use crate::ledger::{Ledger, Live};
 use crate::networks::{Networks, Origin};
 use crate::quota::{Lease, Pool, Quota};
 use crate::service::{Outgoing, Peer, ProcessId};
-use crate::status::ProcessStatus;
+use crate::status::{ProcessStatus, Status};
+use crate::watching::{Page, on_tcp, streams};
 
 /// Programs that may be connected at once.
 const PROGRAMS_MAX: usize = 8192;
@@ -89,6 +92,30 @@ impl AsFd for Line {
 struct Program {
     line: Arc<Line>,
     name: Option<String>,
+    /// Its counters.
+    page: Option<Arc<Page>>,
+}
+
+impl Program {
+    /// Its status without its counts, and its counters; `None` while it has no name.
+    fn status(&self) -> Option<(ProcessStatus, Option<Arc<Page>>)> {
+        let Peer { pid, uid, .. } = self.line.peer;
+        let name = self.name.clone()?;
+        let status = ProcessStatus { pid, uid, name, ..ProcessStatus::default() };
+        Some((status, self.page.clone()))
+    }
+}
+
+/// The status of a program with what it counted.
+fn counted(process: ProcessStatus, stats: Option<&Stats>) -> ProcessStatus {
+    let on_tcp = stats.map(on_tcp).unwrap_or_default();
+    ProcessStatus { streams: stats.map(streams), on_tcp, ..process }
+}
+
+/// The time, in milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The table of connected programs.
@@ -99,6 +126,7 @@ pub struct Programs {
     quota: Quota,
     networks: Arc<Networks>,
     complaints: Mutex<Complaints>,
+    ledger: Mutex<Ledger>,
     next: AtomicU64,
 }
 
@@ -112,6 +140,7 @@ impl Programs {
             quota,
             networks,
             complaints: Mutex::default(),
+            ledger: Mutex::default(),
             next: AtomicU64::new(0),
         })
     }
@@ -147,7 +176,7 @@ impl Programs {
                     is_closed: AtomicBool::new(false),
                     asked: AtomicU64::new(0),
                 });
-                let program = Program { line: Arc::clone(&line), name: None };
+                let program = Program { line: Arc::clone(&line), name: None, page: None };
                 self.lock().insert(peer.process, program);
                 Some(line)
             }
@@ -174,16 +203,28 @@ impl Programs {
         Ok((place, descriptors))
     }
 
-    /// Sets the name of a program.
-    pub fn set_name(&self, process: ProcessId, name: String) {
+    /// The places that programs share.
+    pub const fn places(&self) -> &Arc<Pool> {
+        &self.places
+    }
+
+    /// Sets the name of a program, and the page of its counters.
+    pub fn greet(&self, process: ProcessId, name: String, page: Option<Page>) {
         if let Some(program) = self.lock().get_mut(&process) {
             program.name = Some(name);
+            program.page = page.map(Arc::new);
         }
     }
 
-    /// Removes a program that is gone; its line may be closed after this.
+    /// Removes a program that is gone, and keeps what it counted; its line may be closed after
+    /// this.
     pub fn forget(&self, process: ProcessId) {
-        self.lock().remove(&process);
+        let Some(program) = self.lock().remove(&process) else { return };
+        if let Some((status, page)) = program.status() {
+            let stats = page.and_then(|page| page.read());
+            let status = counted(status, stats.as_ref());
+            self.ledger().close(status, stats.as_ref(), now_ms());
+        }
     }
 
     /// Sends packets in order and without blocking. Returns the programs that do not take their
@@ -252,16 +293,24 @@ impl Programs {
         named.map(|(process, _)| *process).collect()
     }
 
-    /// The programs that have given their name.
-    pub fn status(&self) -> Vec<ProcessStatus> {
+    /// Adds the programs that have given their name to a status whose endpoints are known, and the
+    /// sums of what all counted.
+    pub fn report(&self, status: &mut Status) {
         let table = self.lock();
-        let named = table.values().filter_map(|program| {
-            let Peer { pid, uid, .. } = program.line.peer;
-            program.name.clone().map(|name| ProcessStatus { pid, uid, name })
-        });
-        let mut named: Vec<_> = named.collect();
-        named.sort_by_key(|process| process.pid);
-        named
+        let mut named: Vec<_> = table.values().filter_map(Program::status).collect();
+        drop(table);
+        named.sort_by_key(|(process, _)| process.pid);
+        let read = |(process, page): (ProcessStatus, Option<Arc<Page>>)| {
+            let stats = page.and_then(|page| page.read());
+            Live { process: counted(process, stats.as_ref()), stats }
+        };
+        let live: Vec<_> = named.into_iter().map(read).collect();
+        self.ledger().total(&live, status);
+        status.processes = live.into_iter().map(|live| live.process).collect();
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ProcessId, Program>> {

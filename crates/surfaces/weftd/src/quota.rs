@@ -85,6 +85,11 @@ impl Pool {
         Some(Lease { pool: Arc::clone(self), user, count })
     }
 
+    /// The number of units that all users have.
+    pub fn taken(&self) -> usize {
+        self.lock().all
+    }
+
     /// The number of units that `user` has.
     pub fn of(&self, user: u32) -> usize {
         self.lock().of(user)

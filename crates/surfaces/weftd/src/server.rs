@@ -82,6 +82,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     {
         serve_fabric_device(&config, device, devices, fabric)?;
     }
+    crate::observing::serve(&config, &hub)?;
     let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll_create")?;
     epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
     epoll::add(&epoll, &signal, EventData::new_u64(SIGNAL), EventFlags::IN)?;

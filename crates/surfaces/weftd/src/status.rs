@@ -1,5 +1,7 @@
 //! The status of the node, as `weft status --json` prints it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// The state of a node.
@@ -13,10 +15,26 @@ pub struct Status {
     pub version: String,
     /// Seconds since the daemon started.
     pub uptime_s: u64,
+    /// When this was collected, in milliseconds since 1970.
+    #[serde(default)]
+    pub at_ms: u64,
+    /// How long collecting it took, in microseconds.
+    #[serde(default)]
+    pub collected_us: u64,
+    /// The daemon's process.
+    #[serde(default)]
+    pub daemon: DaemonStatus,
     /// How bytes are copied into memory that another processor reads next; measured by the daemon.
     pub copy: String,
     /// Programs that are connected to the daemon.
     pub processes: Vec<ProcessStatus>,
+    /// The counts of all programs since the daemon started, those that ended included, by name and
+    /// user.
+    #[serde(default)]
+    pub totals: Vec<TotalStatus>,
+    /// Programs that ended last.
+    #[serde(default)]
+    pub ended: Vec<ProcessStatus>,
     /// Listening sockets of programs under weft.
     pub listeners: Vec<ListenerStatus>,
     /// Connections with both ends on the fabric.
@@ -24,11 +42,17 @@ pub struct Status {
     /// Endpoints of the fabric.
     #[serde(default)]
     pub endpoints: Vec<EndpointStatus>,
+    /// Endpoints that closed last with their processes, each with its number among all that did.
+    #[serde(skip)]
+    pub closed_endpoints: Vec<(u64, EndpointStatus)>,
     /// Offered ends of connections whose other end has not been offered.
     pub waiting: usize,
     /// Ethernet devices.
     #[serde(default)]
     pub devices: Vec<DeviceStatus>,
+    /// The nodes and links of the lab; `None` if there is none.
+    #[serde(default)]
+    pub wired: Option<WiredStatus>,
     /// The other hosts; `None` for a daemon that serves its host alone.
     #[serde(default)]
     pub fabric: Option<FabricStatus>,
@@ -48,6 +72,89 @@ impl Status {
         let is_late = |service: &ServiceStatus| service.name == "fabric" && !service.answers;
         self.fabric.is_none() && !self.services.iter().any(is_late)
     }
+}
+
+/// The process of a daemon.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct DaemonStatus {
+    /// Bytes of its memory that are in use.
+    pub resident_bytes: u64,
+    /// Descriptors that it has open.
+    pub descriptors: u64,
+    /// Processor time that it used, in microseconds.
+    pub cpu_us: u64,
+    /// The quotas that programs share.
+    pub quotas: Vec<QuotaStatus>,
+}
+
+/// A quota.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct QuotaStatus {
+    /// Its name.
+    pub name: String,
+    /// Units that are taken.
+    pub used: u64,
+    /// Units that there are.
+    pub maximum: u64,
+}
+
+/// The nodes and links of a lab.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct WiredStatus {
+    /// The names of the nodes.
+    pub nodes: Vec<String>,
+    /// The links: place and port of both ends, and whether the link is cut.
+    pub links: Vec<(u32, u16, u32, u16, bool)>,
+}
+
+/// The counts of a program's connections. An end counts once, when it moves to the fabric, or when
+/// it is certain that it stays on TCP.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct StreamCounts {
+    /// Ends of connections that moved to the fabric.
+    pub fabric: u64,
+    /// Ends of connections that stayed on TCP.
+    pub tcp: u64,
+    /// Bytes sent over the fabric.
+    pub fabric_sent: u64,
+    /// Bytes received over the fabric.
+    pub fabric_received: u64,
+    /// Bytes sent over TCP.
+    pub tcp_sent: u64,
+    /// Bytes received over TCP.
+    pub tcp_received: u64,
+    /// How many stayed on TCP, by the names of the reasons.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+/// A connection that stayed on TCP.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OnTcpStatus {
+    /// The name of the reason.
+    pub reason: String,
+    /// The reason for people.
+    pub why: String,
+    /// When that was decided, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The addresses of the program's end and of the other one, if they were known.
+    pub addresses: Option<(String, String)>,
+}
+
+/// The counts of all programs of one name and one user.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TotalStatus {
+    /// The name; `other` for all that have no place of their own.
+    pub name: String,
+    /// The number of the user; `None` with `other`.
+    pub uid: Option<u32>,
+    /// Programs that are connected now.
+    pub programs: u64,
+    /// Their connections.
+    pub streams: StreamCounts,
+    /// Their endpoints that are open now.
+    pub endpoints: u64,
+    /// The registers of their endpoints in shared memory, by name.
+    pub registers: BTreeMap<String, u64>,
 }
 
 /// A service that a program offers by a name.
@@ -76,6 +183,13 @@ pub struct ServiceStatus {
     pub panics: u64,
     /// The counters of the service.
     pub counters: Vec<CounterStatus>,
+    /// How long it took for packets of programs: the counts of the buckets of a log-linear
+    /// histogram, without the zeros at the end.
+    #[serde(default)]
+    pub times: Vec<u64>,
+    /// The sum of those times, in nanoseconds.
+    #[serde(default)]
+    pub times_sum_ns: u64,
     /// The options that the service reads.
     pub options: Vec<String>,
 }
@@ -356,7 +470,7 @@ pub struct PeerStatus {
 }
 
 /// A program.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ProcessStatus {
     /// Process number, from the kernel.
     pub pid: u32,
@@ -364,6 +478,16 @@ pub struct ProcessStatus {
     pub uid: u32,
     /// The name that the program gave.
     pub name: String,
+    /// What it counted; `None` for a program that shows no counters, as one that has endpoints
+    /// alone.
+    #[serde(default)]
+    pub streams: Option<StreamCounts>,
+    /// Its connections that stayed on TCP last.
+    #[serde(default)]
+    pub on_tcp: Vec<OnTcpStatus>,
+    /// When it ended, in milliseconds since 1970; `None` while it runs.
+    #[serde(default)]
+    pub ended_ms: Option<u64>,
 }
 
 /// A listening socket.
@@ -401,4 +525,7 @@ pub struct EndpointStatus {
     pub pid: u32,
     /// The number of peers that the endpoint is paired with.
     pub peers: usize,
+    /// Its registers by name; empty for one without shared memory.
+    #[serde(default)]
+    pub registers: BTreeMap<String, u64>,
 }

@@ -18,6 +18,7 @@
 //! - A byte count that the peer reports as taken is ignored when it exceeds the bytes put.
 
 pub mod reserve;
+pub mod tap;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -303,6 +303,21 @@ impl Stamp {
     }
 }
 
+/// The values of the registers in the segment `file`, in the order of their numbers, copied once;
+/// `None` if it is too short. For those who map none of a program's memory.
+#[must_use]
+pub fn read_registers(file: BorrowedFd<'_>) -> Option<[u64; Register::COUNT]> {
+    let mut bytes = [0; Register::COUNT * 8];
+    let read = rustix::io::pread(file, &mut bytes, 0).ok()?;
+    let (words, _) = bytes.as_chunks::<8>();
+    let mut values = [0; Register::COUNT];
+    for (value, word) in values.iter_mut().zip(words) {
+        *value = u64::from_ne_bytes(*word);
+    }
+    values[Register::PutBytes.index()] >>= 1;
+    (read == bytes.len()).then_some(values)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,6 +331,8 @@ mod tests {
         let stamp = Stamp::of(9, u32::MAX, Phase::Closing);
         own.set_stamp(KEYS_MAX - 1, stamp);
         assert_eq!(seen.value(Register::Puts), 5);
+        let read = read_registers(file.as_fd()).expect("long enough");
+        assert_eq!((read[Register::Puts.index()], read[Register::Gets.index()]), (5, 0));
         assert_eq!(seen.stamp(KEYS_MAX - 1), stamp);
         assert!(Segment::open(file.as_fd(), BYTES, true).is_err(), "not for writing");
     }

@@ -45,6 +45,43 @@ Examples:
   sudo weft daemon --node b --device 1,netns=blue,segment=/run/weft/segment.sock
                               serve an Ethernet device that meets those of other daemons there";
 
+const TOP_EXAMPLES: &str = "\
+Examples:
+  weft top                                 the node, live; tab shows the next table, q ends it
+  weft top --json --count 1 | jq .totals   one status, for scripts
+  weft top --json --every 5000 >> log      a status every five seconds
+
+Rates are of the last second. A terminal of 80 columns and 24 lines is enough.";
+
+const DASH_EXAMPLES: &str = "\
+Examples:
+  weft dash                                serves the dashboard, and opens a browser
+  weft dash --no-open --listen 127.0.0.1:8080
+                                           serves it at a port of your choice
+  sudo weft daemon --dash-listen 10.9.0.1:8080
+                                           the daemon serves it, to those who have the token
+
+The address that it prints has a token, without which nobody sees anything.";
+
+const CAPTURE_EXAMPLES: &str = "\
+Examples:
+  weft capture -w all.pcapng               until control-c
+  weft capture -w redis.pcapng --of :6379 --seconds 10
+  tshark -r redis.pcapng -z follow,tcp,ascii,0
+
+The bytes are shown as segments of TCP, each direction with its sequence numbers. They are read
+beside the connection, which is not slowed down: where bytes were overwritten before they were read,
+the sequence numbers have a gap, and the end says how many. A user captures what is between programs
+of their own, root captures all. Connections on TCP, and Ethernet devices: use tcpdump.";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  weft doctor                              what holds weft back here, and what to change
+  weft doctor --json | jq '.checks[] | select(.state != \"good\")'
+
+Exit status: 0 if nothing is wrong, 2 if something costs speed, 3 if something does not work,
+1 when weft itself failed.";
+
 const DEVICE: &str = "NODE[,mtu=N][,netns=NAME][,stays][,segment=SOCKET]";
 
 const FABRIC_EXAMPLES: &str = "\
@@ -183,6 +220,18 @@ pub enum Command {
     /// Shows what the node daemon serves
     #[command(after_help = "Examples:\n  weft status\n  weft status --json | jq .connections")]
     Status(StatusArguments),
+    /// Shows the node live: connections, why some stay on TCP, programs, endpoints, devices, links
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArguments),
+    /// Opens the dashboard of the node in a browser
+    #[command(after_help = DASH_EXAMPLES)]
+    Dash(DashArguments),
+    /// Writes what connections on the fabric carry to a file that Wireshark reads
+    #[command(after_help = CAPTURE_EXAMPLES)]
+    Capture(CaptureArguments),
+    /// Says what holds weft back on this machine, what to change, and what that gains
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArguments),
     /// Shows the hosts of the fabric, expels one, or makes a key
     #[command(subcommand, after_help = FABRIC_EXAMPLES)]
     Fabric(FabricCommand),
@@ -474,6 +523,75 @@ pub struct StatusArguments {
     /// Prints JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `weft top`.
+#[derive(Debug, Args)]
+pub struct TopArguments {
+    #[command(flatten)]
+    pub node: NodeArguments,
+    /// Prints one status a line as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The time from one status to the next, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = interval())]
+    pub every: u64,
+    /// Ends after so many, with --json
+    #[arg(long, value_name = "N", requires = "json")]
+    pub count: Option<u64>,
+}
+
+/// From a tenth of a second to a minute.
+fn interval() -> RangedI64ValueParser<u64> {
+    RangedI64ValueParser::new().range(100..=60_000)
+}
+
+/// Arguments of `weft dash`.
+#[derive(Debug, Args)]
+pub struct DashArguments {
+    #[command(flatten)]
+    pub node: NodeArguments,
+    /// The address to serve it at, on loopback; port 0 for any
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Prints the address and opens no browser
+    #[arg(long)]
+    pub no_open: bool,
+}
+
+/// Arguments of `weft capture`.
+#[derive(Debug, Args)]
+pub struct CaptureArguments {
+    #[command(flatten)]
+    pub node: NodeArguments,
+    /// The file to write, as pcapng; only its owner can read it
+    #[arg(short = 'w', value_name = "FILE")]
+    pub write: PathBuf,
+    /// Connections alone that have this in an address, as `:6379`, or as the number of a process
+    #[arg(long, value_name = "ADDRESS|PROCESS")]
+    pub of: Option<String>,
+    /// Ends after so many seconds
+    #[arg(long, value_name = "N")]
+    pub seconds: Option<u64>,
+    /// Ends after so many bytes of the file
+    #[arg(long, value_name = "N", default_value_t = 1 << 30)]
+    pub bytes: u64,
+    /// Prints at the end as JSON what was captured
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `weft doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
+    #[command(flatten)]
+    pub node: NodeArguments,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Leaves the measurements out
+    #[arg(long)]
+    pub quick: bool,
 }
 
 /// Arguments of `weft perf`.

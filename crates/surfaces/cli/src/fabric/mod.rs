@@ -169,6 +169,8 @@ mod tests {
                 panics: 0,
                 counters: Vec::new(),
                 options: Vec::new(),
+                times: Vec::new(),
+                times_sum_ns: 0,
             };
             let status = Status { services: vec![service], ..Status::default() };
             fabric_of(status, Path::new("n.sock")).expect_err("there is none").to_string()

@@ -94,7 +94,7 @@ mod tests {
             .open(block.path())
             .expect("opened through /proc");
         let set = |index: usize, value: u64| {
-            let place = u64::try_from(index * 8).expect("small");
+            let place = u64::try_from(stats::place(0, index)).expect("small");
             other.write_all_at(&value.to_ne_bytes(), place).expect("written");
         };
         set(stats::PROCESSES, 1);

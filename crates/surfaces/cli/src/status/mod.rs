@@ -2,7 +2,6 @@
 
 mod devices;
 mod report;
-mod users;
 
 use std::process::ExitCode;
 
@@ -28,7 +27,7 @@ pub fn status(
         // By way of a value, whose fields are in the order of their names.
         show_line!("{}", serde_json::to_string_pretty(&serde_json::to_value(&status)?)?);
     } else {
-        let users = users::Users::read();
+        let users = weftd::Users::read();
         show!("{}", Report { status: &status, socket: &socket, users: &users }.text());
     }
     Ok(ExitCode::SUCCESS)

@@ -2,18 +2,23 @@
 //! what to do where there is something to do.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use weft_options::runtime_path::ControlSocket;
-use weftd::{ConnectionStatus, FabricStatus, ServiceStatus, Status};
+use weft_wire::stats::TcpReason;
+use weftd::{
+    ConnectionStatus, FabricStatus, OnTcpStatus, ProcessStatus, ServiceStatus, Status, Users,
+};
 
 use super::devices;
-use super::users::Users;
 use crate::fabric::etcd_text;
 use crate::table::{Table, bytes, counted};
 use crate::terminal::paragraph;
 
 /// Lines of a section at most; `--json` has them all.
 const LINES_MAX: usize = 20;
+/// Connections that stayed on TCP which are told one by one.
+const LAST_ON_TCP_MAX: usize = 10;
 
 /// The sources of the text.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +37,7 @@ impl Report<'_> {
         let mut text = self.node();
         text.push_str(&self.programs());
         text.push_str(&self.connections());
+        text.push_str(&self.on_tcp());
         text.push_str(&self.listeners());
         text.push_str(&self.endpoints());
         text.push_str(&self.offers());
@@ -112,6 +118,45 @@ impl Report<'_> {
             table.line(["all".into(), nothing(), nothing(), nothing(), to_server, to_client]);
         }
         section(&table, "Connections on the fabric", connections.len())
+    }
+
+    /// Why connections stayed on TCP, and the last of them.
+    fn on_tcp(&self) -> String {
+        let mut counts = BTreeMap::<&str, u64>::new();
+        for (reason, count) in self.status.totals.iter().flat_map(|total| &total.streams.reasons) {
+            let sum = counts.entry(reason).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        let all = counts.values().fold(0, |all: u64, count| all.saturating_add(*count));
+        let mut table = Table::new(["ends", "because"]);
+        for (reason, count) in counts {
+            let known = TcpReason::ALL.iter().find(|known| known.name() == reason);
+            let why = known.map_or(reason, |known| known.text());
+            table.line([count.to_string(), why.to_owned()]);
+        }
+        let all = usize::try_from(all).unwrap_or(usize::MAX);
+        let mut text =
+            section(&table, "Ends of connections that stayed on TCP", all.min(LINES_MAX));
+        let mut last: Vec<_> = self.last_on_tcp().collect();
+        last.sort_by_key(|(_, one)| Reverse(one.at_ms));
+        let mut table = Table::new(["program", "own address", "other address", "because"]);
+        for (process, one) in last.iter().take(LAST_ON_TCP_MAX) {
+            let unknown = || ("-".to_owned(), "-".to_owned());
+            let (own, other) = one.addresses.clone().unwrap_or_else(unknown);
+            table.line([
+                format!("{} {}", process.name, process.pid),
+                own,
+                other,
+                one.reason.clone(),
+            ]);
+        }
+        text.push_str(&section(&table, "The last of those", last.len().min(LAST_ON_TCP_MAX)));
+        text
+    }
+
+    fn last_on_tcp(&self) -> impl Iterator<Item = (&ProcessStatus, &OnTcpStatus)> {
+        let programs = self.status.processes.iter().chain(&self.status.ended);
+        programs.flat_map(|process| process.on_tcp.iter().map(move |one| (process, one)))
     }
 
     fn listeners(&self) -> String {
@@ -257,7 +302,9 @@ mod tests {
     use std::path::PathBuf;
 
     use weft_options::runtime_path::Scope;
-    use weftd::{CounterStatus, EndpointStatus, ListenerStatus, OfferStatus, ProcessStatus};
+    use weftd::{
+        CounterStatus, EndpointStatus, ListenerStatus, OfferStatus, StreamCounts, TotalStatus,
+    };
 
     use super::*;
 
@@ -286,7 +333,16 @@ mod tests {
             value: 3,
         };
         let (name, options) = ("connections".into(), Vec::new());
-        ServiceStatus { name, answers, queued: 0, panics, counters: vec![counter], options }
+        ServiceStatus {
+            name,
+            answers,
+            queued: 0,
+            panics,
+            counters: vec![counter],
+            options,
+            times: Vec::new(),
+            times_sum_ns: 0,
+        }
     }
 
     fn status() -> Status {
@@ -319,6 +375,35 @@ mod tests {
     }
 
     #[test]
+    fn connections_on_tcp_are_told_with_their_reasons() {
+        let streams =
+            StreamCounts { reasons: [("peer_not_weft".into(), 3)].into(), ..Default::default() };
+        let total = TotalStatus {
+            name: "curl".into(),
+            uid: Some(5),
+            programs: 0,
+            streams,
+            endpoints: 0,
+            registers: BTreeMap::new(),
+        };
+        let one = OnTcpStatus {
+            reason: "peer_not_weft".into(),
+            why: String::new(),
+            at_ms: 1,
+            addresses: Some(("10.0.0.1:5".into(), "10.0.0.2:80".into())),
+        };
+        let curl = ProcessStatus {
+            name: "curl".into(),
+            pid: 7,
+            on_tcp: vec![one],
+            ..ProcessStatus::default()
+        };
+        let told = text(&Status { totals: vec![total], ended: vec![curl], ..status() });
+        assert!(told.contains("3  the other end does not run under weft"), "{told}");
+        assert!(told.contains("curl 7   10.0.0.1:5   10.0.0.2:80    peer_not_weft"), "{told}");
+    }
+
+    #[test]
     fn long_addresses_keep_within_the_width() {
         let long = "[2001:db8:1234:5678:9abc:def0:1234:1]:65535";
         let told = text(&Status { connections: vec![connection(long, u64::MAX)], ..status() });
@@ -329,9 +414,19 @@ mod tests {
     #[test]
     fn listeners_and_endpoints_name_their_programs() {
         let told = text(&Status {
-            processes: vec![ProcessStatus { pid: 7, uid: 5, name: "redis".into() }],
+            processes: vec![ProcessStatus {
+                pid: 7,
+                uid: 5,
+                name: "redis".into(),
+                ..Default::default()
+            }],
             listeners: vec![ListenerStatus { pid: 7, address: "0.0.0.0:7000".into() }],
-            endpoints: vec![EndpointStatus { vpid: 3, pid: 9, peers: 2 }],
+            endpoints: vec![EndpointStatus {
+                vpid: 3,
+                pid: 9,
+                peers: 2,
+                registers: BTreeMap::new(),
+            }],
             offers: vec![OfferStatus { name: "files".into(), node: 8, vpid: 3, user: 5 }],
             waiting: 1,
             ..status()

@@ -240,9 +240,7 @@ impl Running {
     }
 }
 
-fn of_event(
-    event: Event<'_, super::lease::FabricRegion>,
-) -> Option<(SessionId, Came)> {
+fn of_event(event: Event<'_, super::lease::FabricRegion>) -> Option<(SessionId, Came)> {
     Some(match event {
         Event::Hello { session, version, .. } => (session, Came::Hello(version)),
         Event::Request { session, number, body, .. } => {

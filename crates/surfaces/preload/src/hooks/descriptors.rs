@@ -174,7 +174,7 @@ fn before_copy_onto(old: c_int, new: c_int) -> Result<Option<Closing>, ()> {
                 connection.prepare_for_stdio(old);
             } else {
                 // The program that this child of vfork becomes uses it, unseen by the library.
-                connection.stay_unless_moved(TcpReason::RawUse);
+                connection.stay_unless_moved(old, TcpReason::RawUse);
             }
         }
         return Ok(closing);

@@ -238,6 +238,7 @@ extern "C" fn in_forked_child() {
     arena::forked();
     epoll::forked();
     control::forked();
+    stats::forked();
     lanes::forked();
     reserve::forked();
     other_end::forked();

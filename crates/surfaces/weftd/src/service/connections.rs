@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use weft_memory::Segment;
 use weft_options::Options;
 use weft_socket::guesses::{BURST, Guesses};
 use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, Pair, TableLimits};
@@ -163,12 +164,48 @@ impl Connections {
                 self.sockets.remove(&offerer);
                 self.others.withdraw(offerer, out);
             }
+            Control::Tap { server, client, client_pid } => {
+                self.tap(from, (&server, &client, client_pid), out);
+            }
             _ => {
                 let (kind, _) = split(&request.bytes)?;
                 return Err(InvalidMessage::Kind { kind });
             }
         }
         Ok(())
+    }
+
+    /// Shows the memory of a lane to its own user and to root, for reading alone.
+    fn tap(&self, from: Peer, (server, client, pid): (&str, &str, u32), out: &mut Outbox) {
+        let is_it = |pair: &&Pair<ProcessId, Arc<LeasedFile>>| {
+            pair.tuple.local.to_string() == server
+                && pair.tuple.remote.to_string() == client
+                && self.pid_of(pair.connected.process) == pid
+        };
+        let may_see = |pair: &&Pair<ProcessId, Arc<LeasedFile>>| {
+            let ends = [pair.accepted.process, pair.connected.process];
+            let is_own =
+                |process| self.peers.get(process).is_some_and(|peer: &Peer| peer.uid == from.uid);
+            from.may_command || ends.iter().all(is_own)
+        };
+        let found = self.matchmaker.pairs().find(is_it).filter(may_see);
+        // Who may not see it is not told that it exists.
+        let shown = found.ok_or_else(|| "no such connection of yours is on the fabric".to_owned());
+        let shown = shown.and_then(|pair| {
+            let shown = Segment::reopen_read_only(pair.memory.as_fd());
+            shown.map_err(|error| format!("the connection cannot be looked at: {error}"))
+        });
+        match shown {
+            Ok(file) => out.send(Outgoing {
+                to: from.process,
+                bytes: Control::Tapped.emit(),
+                descriptors: vec![Arc::new(file)],
+                wakeup: None,
+            }),
+            Err(reason) => {
+                out.reply(from.process, &Control::Refused { token: 0, reason });
+            }
+        }
     }
 
     fn refuse(&mut self, from: Peer, token: u64, reason: String, out: &mut Outbox) {
@@ -694,6 +731,48 @@ mod tests {
             };
             assert!(out.packets.iter().any(wanted));
         }
+    }
+
+    #[test]
+    fn a_connection_is_shown_to_its_own_user_and_to_root_alone() {
+        let mut connections = Connections { names_users: true, ..connections() };
+        let mut out = Outbox::default();
+        let (_, file) = weft_memory::Segment::create("weft-test", 4096).expect("memory");
+        for end in [End::Connected, End::Accepted] {
+            let Event::Packet(mut request) = offer_of(end, 7, 5, 5) else { panic!("made above") };
+            if end == End::Accepted {
+                let quota = crate::quota::Quota { user_share: 50, own_user: 0 };
+                let pool = crate::quota::Pool::new(8, quota);
+                let file = file.try_clone().expect("a copy");
+                let more = crate::evidence::examine(vec![file], 5, &pool, |_, tuple| tuple);
+                request.shown.extend(more);
+            }
+            connections.handle_event(Event::Packet(request), Instant::now(), &mut out);
+            if let Some(question) = out.question.take() {
+                connections.handle_event(Event::Answer(question, true), Instant::now(), &mut out);
+            }
+        }
+        let pair = connections.matchmaker.pairs().next().expect("both ends were offered");
+        let (server, client) = (pair.tuple.local.to_string(), pair.tuple.remote.to_string());
+        let mut ask = |user: u32, may_command: bool, client_pid: u32| {
+            let Event::Packet(mut request) = offer_of(End::Connected, 9, user, user) else {
+                panic!("made above")
+            };
+            (request.from.process, request.from.may_command) = (ProcessId(99), may_command);
+            let (server, client) = (server.clone(), client.clone());
+            request.bytes = Control::Tap { server, client, client_pid }.emit();
+            request.shown.clear();
+            let mut out = Outbox::default();
+            connections.handle_event(Event::Packet(request), Instant::now(), &mut out);
+            let packet = out.packets.pop().expect("an answer");
+            (Control::parse(&packet.bytes) == Ok(Control::Tapped)).then(|| {
+                let shown = packet.descriptors[0].as_fd();
+                assert!(Segment::open(shown, 4096, true).is_err(), "it is for reading alone");
+                Segment::open(shown, 4096, false).is_ok()
+            })
+        };
+        assert_eq!((ask(5, false, 1), ask(0, true, 1)), (Some(true), Some(true)));
+        assert_eq!((ask(6, false, 1), ask(5, false, 2)), (None, None));
     }
 
     #[test]

@@ -3,11 +3,13 @@
 //! [`State`] has the rules; this module passes requests to it and sends its messages. When
 //! a program ends, the peers of its endpoints are notified at once.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_broker::{Limits, NodeMessage, Offer, State};
-use weft_fabric::NodeId;
+use weft_fabric::{NodeId, Register};
 use weft_options::{Options, share};
 use weft_wire::control::{Control, InvalidMessage, join, split};
 use weft_wire::endpoint_control::{EndpointControl, KINDS, flags};
@@ -28,6 +30,9 @@ const HOLD_FOR: Duration = Duration::from_millis(250);
 /// Most held packets, and the percentage that one user may have of what the other users leave.
 const HELD_MAX: usize = 1024;
 const HELD_SHARE: u8 = 50;
+
+/// Endpoints that closed and whose registers are kept until they are added to the sums.
+const CLOSED_MAX: usize = 1024;
 
 /// The event of a ticket that was not good.
 const TICKET_REFUSED: &str = "tickets_refused";
@@ -51,6 +56,8 @@ pub struct Endpoints {
     up: BTreeSet<NodeId>,
     /// When the state's clock began.
     began: Instant,
+    /// Endpoints that closed with their processes, as [`Status::closed_endpoints`] has them.
+    closed: VecDeque<(u64, EndpointStatus)>,
 }
 
 impl Endpoints {
@@ -78,7 +85,18 @@ impl Endpoints {
             number: None,
             up: BTreeSet::new(),
             began: now,
+            closed: VecDeque::new(),
         }
+    }
+
+    /// The endpoints of a process, with their registers.
+    fn endpoints_of(&self, peer: &Peer) -> impl Iterator<Item = Open> {
+        let pid = peer.pid;
+        let open = self.state.endpoints_of(weft_broker::ProcessId(peer.process.0));
+        open.map(move |(vpid, peers, file)| {
+            let status = EndpointStatus { vpid, pid, peers, registers: BTreeMap::new() };
+            Open { status, file }
+        })
     }
 
     fn handle(
@@ -183,10 +201,37 @@ impl Endpoints {
     fn gone(&mut self, peer: Peer, out: &mut Outbox) {
         self.held.retain(|request| request.from.process != peer.process);
         self.peers.remove(&peer.process);
+        let last: Vec<_> = self.endpoints_of(&peer).map(Open::read).collect();
+        for endpoint in last {
+            let number = self.closed.back().map_or(1, |(number, _)| number + 1);
+            self.closed.push_back((number, endpoint));
+            if self.closed.len() > CLOSED_MAX {
+                self.closed.pop_front();
+            }
+        }
         let mut messages = Vec::new();
         self.state.process_gone(weft_broker::ProcessId(peer.process.0), &mut messages);
         self.count(peer.uid, None);
         self.pack(messages, out);
+    }
+}
+
+/// An open endpoint, and the file of its registers if it has shared memory.
+struct Open {
+    status: EndpointStatus,
+    file: Option<Arc<OwnedFd>>,
+}
+
+impl Open {
+    /// Reads the registers, once.
+    fn read(mut self) -> EndpointStatus {
+        let values = self.file.and_then(|file| weft_transport_shm::read_registers(file.as_fd()));
+        for (register, value) in Register::ALL.iter().zip(values.unwrap_or_default()) {
+            if value > 0 {
+                self.status.registers.insert(register.name().to_owned(), value);
+            }
+        }
+        self.status
     }
 }
 
@@ -284,16 +329,16 @@ impl Service for Endpoints {
     }
 
     fn report(&self) -> Report {
-        let of = |peer: &Peer| {
-            let pid = peer.pid;
-            let open = self.state.endpoints_of(weft_broker::ProcessId(peer.process.0));
-            open.map(move |(vpid, peers)| EndpointStatus { vpid, pid, peers })
-        };
-        let mut endpoints: Vec<_> = self.peers.values().flat_map(of).collect();
-        endpoints.sort_by_key(|endpoint| endpoint.vpid);
+        let mut endpoints: Vec<_> =
+            self.peers.values().flat_map(|peer| self.endpoints_of(peer)).collect();
+        endpoints.sort_by_key(|open| open.status.vpid);
+        let closed: Vec<_> = self.closed.iter().cloned().collect();
         let mut offers: Vec<_> = self.state.offers().map(offer_status).collect();
         offers.sort_by(|one, other| (&one.name, one.node).cmp(&(&other.name, other.node)));
-        Box::new(move |status| (status.endpoints, status.offers) = (endpoints, offers))
+        Box::new(move |status| {
+            status.endpoints = endpoints.into_iter().map(Open::read).collect();
+            (status.offers, status.closed_endpoints) = (offers, closed);
+        })
     }
 
     fn counters(&self) -> Vec<Counter> {

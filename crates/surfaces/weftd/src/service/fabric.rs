@@ -240,7 +240,9 @@ impl Service for FabricService {
 
     fn report(&self) -> Report {
         let (fabric, ways, paths) = (self.fabric.clone(), self.ways.clone(), self.paths.clone());
+        let wired = self.ruler.as_ref().map(|ruler| ruler.wired());
         Box::new(move |status| {
+            status.wired = wired.map(|wired| (*wired).clone());
             status.fabric = fabric.map(|fabric| status_of(&fabric, &ways, &paths));
         })
     }

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use weft_metrics::Histogram;
 
 use super::queue::{Next, Queue};
 use super::{
@@ -62,6 +63,8 @@ pub struct Host {
     /// How often each of the service's events happened.
     events: Vec<AtomicU64>,
     panics: AtomicU64,
+    /// How long the service took for packets of programs.
+    times: Histogram,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -90,6 +93,7 @@ impl Host {
             late: Mutex::new(None),
             events: manifest.events.iter().map(|_| AtomicU64::new(0)).collect(),
             panics: AtomicU64::new(0),
+            times: Histogram::default(),
         });
         if has_thread {
             let host = Arc::clone(&host);
@@ -184,7 +188,10 @@ impl Host {
             let handle = |service: &mut dyn Service, out: &mut Outbox| {
                 service.handle_event(event, Instant::now(), out);
             };
-            if let Ok(Some(question)) = self.step(Some(from), handle) {
+            let began = Instant::now();
+            let step = self.step(Some(from), handle);
+            self.times.record(began.elapsed());
+            if let Ok(Some(question)) = step {
                 let holder = question.holder;
                 let holds = kernel::still_holds(holder.pid, holder.number, holder.inode);
                 next = Some(Event::Answer(question, holds));
@@ -300,6 +307,8 @@ impl Host {
             queued: self.queue.as_ref().map_or(0, Queue::len),
             panics: self.panics.load(Ordering::Relaxed),
             counters: events.chain(counters).map(CounterStatus::from).collect(),
+            times: self.times.snapshot().trimmed(),
+            times_sum_ns: self.times.snapshot().sum_ns(),
             options: self.manifest.options.iter().map(|&option| option.to_owned()).collect(),
         };
         (report, status)
