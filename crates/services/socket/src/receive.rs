@@ -155,8 +155,8 @@ impl ReceiveSide {
         (self.read_rest(lane, &mut bytes, true) == bytes.len()).then_some(bytes)
     }
 
-    /// Takes `count` bytes of [`ReceiveSide::look_at_rest`], which lie on TCP. The request names the
-    /// place behind them.
+    /// Takes `count` bytes of [`ReceiveSide::look_at_rest`], which lie on TCP. The request names
+    /// the place behind them.
     pub(crate) fn pass_rest<L: Lane>(&mut self, lane: &L, count: usize) {
         if self.read_rest(lane, &mut vec![0; count], false) == count {
             self.post_request(lane);

@@ -49,8 +49,8 @@ pub(crate) mod word {
     /// Bytes of TCP that this end, as a reader, has taken on its way to the boundary to the lane.
     /// On one host alone: the writer then knows that this end is at work.
     pub const TAKEN: usize = 12;
-    /// Not 0 while this end, as a reader that left for good, puts unread bytes of the lane on TCP in
-    /// place of its peer: see [`crate::stand_in`]. On one host alone.
+    /// Not 0 while this end, as a reader that left for good, puts unread bytes of the lane on TCP
+    /// in place of its peer: see [`crate::stand_in`]. On one host alone.
     pub const STANDS_IN: usize = 13;
     /// Across a network, where nobody requests a resend: see [`super::acquaintance`].
     pub const ACQUAINTANCE: usize = 8;

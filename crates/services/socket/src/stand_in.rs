@@ -1,14 +1,15 @@
 //! A reader that left for good stands in for a peer that does not look.
 //!
-//! The peer may sleep, compute or be stopped, while the reader is to hand the kernel's socket on and
-//! has bytes unread on the lane. A driver that can reach the peer's own socket puts them on TCP
+//! The peer may sleep, compute or be stopped, while the reader is to hand the kernel's socket on
+//! and has bytes unread on the lane. A driver that can reach the peer's own socket puts them on TCP
 //! there, as the peer would when it follows. The request for a resend then names the place behind
 //! them, so that the peer sends again only what it wrote since.
 //!
 //! # Invariants
 //! - The reader says that it stands in, fences, and looks whether the peer leaves. The peer says
-//!   that it leaves, fences, and looks whether the reader stands in. So at least one of the two sees
-//!   the other. A reader that sees the peer lets it follow; a peer waits until the reader is done.
+//!   that it leaves, fences, and looks whether the reader stands in. So at least one of the two
+//!   sees the other. A reader that sees the peer lets it follow; a peer waits until the reader is
+//!   done.
 //! - No wakeup of the peer is on its way, and no word is armed for one. So nothing else is written
 //!   to the peer's socket meanwhile.
 //! - The bytes lie on TCP before the place of the request moves.
@@ -82,8 +83,8 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         found.map(|bytes| OnLaneAlone { bytes, is_end })
     }
 
-    /// Ends what [`Receiving::begin_stand_in`] began. `sent` is what it returned, if that lies in the
-    /// peer's socket now.
+    /// Ends what [`Receiving::begin_stand_in`] began. `sent` is what it returned, if that lies in
+    /// the peer's socket now.
     pub fn end_stand_in(&mut self, sent: Option<&OnLaneAlone>) {
         if let Some(sent) = sent {
             self.state.pass_rest(self.lane, sent.bytes.len());

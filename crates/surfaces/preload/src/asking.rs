@@ -185,6 +185,7 @@ impl Connection {
     ) -> Result<Option<T>, TcpReason> {
         /// For so long it gives way between looks, in nanoseconds. Then it sleeps.
         const YIELDS_NS: u64 = 1_000_000;
+        const NAP_NS: u64 = 100_000;
         let wait = process::settings().options.socket_switch_wait_us() * 1000;
         let start = sys::now_ns();
         loop {
@@ -193,9 +194,9 @@ impl Connection {
             if found.is_some() || past >= wait || process::is_ending() {
                 return Ok(found);
             }
-            // Less than what any thread waits for that ends the connection.
-            let pause = u64::from(past > YIELDS_NS);
-            let is_gone = waits::poll_one(fd, PollFlags::RDHUP, pause).is_ok_and(|e| !e.is_empty());
+            let pause = if past > YIELDS_NS { NAP_NS } else { 0 };
+            let seen = waits::poll_within(fd, PollFlags::RDHUP, Some(pause));
+            let is_gone = seen.is_ok_and(|seen| !seen.is_empty());
             if is_gone {
                 return look();
             }

@@ -2,8 +2,8 @@
 //!
 //! A process that hands a connection on needs them there, and only the peer's own socket leads
 //! there. pidfd_getfd(2) gives it to a process that may trace the peer's: one of the same user, or
-//! of root. Where that is forbidden (a scope of Yama, another user, another namespace of processes),
-//! the peer has to look by itself.
+//! of root. Where that is forbidden (a scope of Yama, another user, another namespace of
+//! processes), the peer has to look by itself.
 //!
 //! # Invariants
 //! - The copy of the peer's socket lives for some microseconds, in which no child is forked: it
@@ -43,9 +43,9 @@ struct Place {
 }
 
 impl Connection {
-    /// Puts what is unread on the lane on TCP, and the end of the peer's direction if it was told on
-    /// the lane alone. False if there is nothing of that, or it cannot be. The call may take some
-    /// milliseconds. The caller requested a resend and left for good.
+    /// Puts what is unread on the lane on TCP, and the end of the peer's direction if it was told
+    /// on the lane alone. False if there is nothing of that, or it cannot be. The call may take
+    /// some milliseconds. The caller requested a resend and left for good.
     pub fn stands_in_for_peer(&self, fd: RawFd) -> bool {
         let is_wanted =
             self.receiving_on_lane(fd).is_some_and(|mut receiving| receiving.may_stand_in());

@@ -1,5 +1,5 @@
-//! Uses of a connection that the library does not see: by streams of the C library, by a program that
-//! starts, by system calls of the program's own.
+//! Uses of a connection that the library does not see: by streams of the C library, by a program
+//! that starts, by system calls of the program's own.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;

@@ -66,7 +66,7 @@ def firewall():
 def silent_firewall():
     """The same, and the firewall drops what it does not let through."""
     table = "table inet silent"
-    rules = (f"{table} {{ chain all {{ type filter hook output priority 0;"
+    rules = (f"{table} {{ chain out {{ type filter hook output priority 0;"
              f" tcp dport {LOW}-{HIGH} drop; }}; }}")
     nft = "nsenter --net=/run/netns/host1 nft"
     cut_by(f"echo '{rules}' | {nft} -f -", f"{nft} delete {table}")
