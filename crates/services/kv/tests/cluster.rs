@@ -1,5 +1,5 @@
-//! Leases and the choice of primaries, in virtual time: links are cut, nodes stop and go on, answers
-//! of the coordinator come late. Never may two nodes answer reads at a time.
+//! Leases and the choice of primaries, in virtual time: links are cut, nodes stop and go on, the
+//! coordinator is away or answers late. Never may two nodes answer reads at a time.
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 

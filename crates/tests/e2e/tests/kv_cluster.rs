@@ -1,5 +1,5 @@
-//! A cluster of `weft kv`: nodes that are killed, stopped and asked to hand over under load. Clients
-//! note what they saw, and the histories of all keys must be linearizable.
+//! A cluster of `weft kv`: nodes that are killed, stopped and asked to hand over under load.
+//! Clients note what they saw, and the histories of all keys must be linearizable.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::collections::BTreeMap;
