@@ -231,11 +231,11 @@ impl World {
                     leader.leases.give(from, asked);
                     leader.heard.insert(from, now);
                 }
-                Role::Follower if !is_answer && node.session == Some(from) => {
-                    if node.follower.give(now) {
-                        let (at, from, to) = (self.later(120), to, from);
-                        self.letters.push(Letter { at, from, to, epoch, asked, is_answer: true });
-                    }
+                Role::Follower
+                    if !is_answer && node.session == Some(from) && node.follower.give(now) =>
+                {
+                    let (at, from, to) = (self.later(120), to, from);
+                    self.letters.push(Letter { at, from, to, epoch, asked, is_answer: true });
                 }
                 _ => {}
             }
