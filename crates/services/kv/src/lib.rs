@@ -11,7 +11,7 @@
 //! | [`disk`] | files of a directory, or of a simulated disk |
 //! | [`manifest`] | which tables and segments a region consists of |
 //! | [`table`] | sorted pairs in a file |
-//! | [`cluster`] | who is the primary: the record of a cluster, leases, the choice of the next one |
+//! | [`cluster`] | who is the primary: the record, leases, the choice of the next one |
 //! | [`replication`] | a primary that ships its log and its tables, and backups |
 //! | `record`, `segment` | the log |
 //! | `level0`, `slot` | the newest changes in memory, and where a value is |

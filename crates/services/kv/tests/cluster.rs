@@ -1,5 +1,5 @@
-//! Leases and the choice of primaries, in virtual time: links are cut, nodes stop and go on, answers
-//! of the coordinator come late. Never may two nodes answer reads at a time.
+//! Leases and the choice of primaries, in virtual time: links are cut, nodes stop and go on, the
+//! coordinator is away or answers late. Never may two nodes answer reads at a time.
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
@@ -231,11 +231,11 @@ impl World {
                     leader.leases.give(from, asked);
                     leader.heard.insert(from, now);
                 }
-                Role::Follower if !is_answer && node.session == Some(from) => {
-                    if node.follower.give(now) {
-                        let (at, from, to) = (self.later(120), to, from);
-                        self.letters.push(Letter { at, from, to, epoch, asked, is_answer: true });
-                    }
+                Role::Follower
+                    if !is_answer && node.session == Some(from) && node.follower.give(now) =>
+                {
+                    let (at, from, to) = (self.later(120), to, from);
+                    self.letters.push(Letter { at, from, to, epoch, asked, is_answer: true });
                 }
                 _ => {}
             }

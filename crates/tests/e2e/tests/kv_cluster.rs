@@ -1,5 +1,5 @@
-//! A cluster of `weft kv`: nodes that are killed, stopped and asked to hand over under load. Clients
-//! note what they saw, and the histories of all keys must be linearizable.
+//! A cluster of `weft kv`: nodes that are killed, stopped and asked to hand over under load.
+//! Clients note what they saw, and the histories of all keys must be linearizable.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::collections::BTreeMap;
@@ -194,7 +194,8 @@ impl User {
         let key = random.below(KEYS);
         let history = self.history.entry(key).or_default();
         // No two writes have the same value.
-        let value = self.number << 40 | self.begun.elapsed().as_micros() as u64;
+        let micros = u64::try_from(self.begun.elapsed().as_micros()).expect("some minutes");
+        let value = self.number << 40 | micros;
         let is_write = random.below(2) == 0;
         let start = self.begun.elapsed();
         let answer = if is_write {
@@ -425,7 +426,8 @@ fn hosts() -> Outcome {
     };
     let nodes: Vec<Running> = (1..=3).map(serve).collect();
     let ask = |number: usize, line: &str| {
-        let address = std::net::SocketAddr::from(([10, 9, 0, number as u8], 7000));
+        let last = u8::try_from(number).expect("few");
+        let address = std::net::SocketAddr::from(([10, 9, 0, last], 7000));
         // The names of hosts are those of the network.
         networks[number - 1].inside(|| {
             let mut client = Client::at(address)?;

@@ -8,6 +8,8 @@ use crate::replication::primary::Peer;
 
 /// How long a candidate waits for others to stand.
 const WINDOW: Duration = Duration::from_millis(250);
+/// A new primary has so much longer to ask for its lease the first time: it opens its store.
+const OPENED_WITHIN: Duration = Duration::from_secs(3);
 /// How much longer it waits for each candidate before it.
 const TURN: Duration = Duration::from_millis(400);
 
@@ -36,13 +38,15 @@ pub struct Follower {
     given: Duration,
     /// When it stood.
     stood: Option<Duration>,
+    /// The epoch of the record that it read last.
+    epoch: Epoch,
 }
 
 impl Follower {
     /// A node that begins now.
     #[must_use]
     pub fn new(me: Peer, lease: Duration, now: Duration) -> Self {
-        Self { me, lease, given: now, stood: None }
+        Self { me, lease, given: now, stood: None, epoch: 0 }
     }
 
     /// A question for the lease came. True if it is given. It is given by a node that takes what
@@ -68,6 +72,13 @@ impl Follower {
         if record.primary == Some(me) && has.epoch < record.epoch {
             return Step::Lead(record.epoch);
         }
+        if record.epoch != self.epoch {
+            // To wait longer is always safe. What it finds when it begins may be old.
+            if self.epoch > 0 {
+                self.given = self.given.max(now + OPENED_WITHIN);
+            }
+            self.epoch = record.epoch;
+        }
         if !record.in_sync.contains(&me) {
             self.stood = None;
             return Step::Follow(record.epoch);
@@ -75,8 +86,8 @@ impl Follower {
         let is_alone = record.in_sync.len() == 1;
         let Some(stood) = self.stood.filter(|_| record.candidates.contains_key(&me)) else {
             if self.stood.take().is_some() {
-                // There was a new primary, or the old one is back.
-                self.given = now;
+                // There is a new primary, or the old one is back.
+                self.given = self.given.max(now);
             }
             let is_due = is_alone || now >= self.given + self.lease;
             return if is_due { Step::Stand } else { Step::Follow(record.epoch) };

@@ -8,7 +8,7 @@ use crate::format::Epoch;
 use crate::replication::primary::Peer;
 
 /// Most nodes of a cluster.
-pub const MEMBERS_MAX: usize = 16;
+pub const MEMBERS_MAX: u32 = 16;
 
 /// The end of a node's store. The order is that of the choice: a later primary's store first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -88,10 +88,10 @@ impl Record {
     /// Whether what a store gave is sound: a record comes from outside of the program.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        let count = self.members.len();
-        let is_member = |peer: &Peer| usize::try_from(*peer).is_ok_and(|place| place < count);
+        let count = self.count();
+        let is_member = |peer: &Peer| *peer < count;
         count <= MEMBERS_MAX
-            && (1..=MEMBERS_MAX as u32).contains(&self.replicas)
+            && (1..=MEMBERS_MAX).contains(&self.replicas)
             && (100..=600_000).contains(&self.lease_ms)
             && self.primary.iter().all(|peer| is_member(peer) && self.in_sync.contains(peer))
             && self.in_sync.iter().all(is_member)
@@ -121,26 +121,30 @@ impl Record {
         if self.replicas != replicas {
             return Err(Refused::Replicas { there: self.replicas, wanted: replicas });
         }
-        let place = match self.members.iter().position(|member| member.id == entry.id) {
-            Some(place) => {
-                self.members[place] = entry;
-                place
+        let count = self.count();
+        let peer = match self.place_of(&entry.id) {
+            Some(peer) => {
+                self.members[peer as usize] = entry;
+                peer
             }
-            None if self.members.len() == MEMBERS_MAX => return Err(Refused::Full),
+            None if count >= MEMBERS_MAX => return Err(Refused::Full),
             None => {
                 self.members.push(entry);
-                self.members.len() - 1
+                count
             }
         };
-        let peer = place as Peer;
-        if self.epoch == 0 && self.members.len() >= replicas as usize {
+        if self.epoch == 0 && self.count() >= replicas {
             self.begin(peer);
         }
         Ok(peer)
     }
 
+    fn count(&self) -> u32 {
+        u32::try_from(self.members.len()).unwrap_or(u32::MAX)
+    }
+
     fn begin(&mut self, came: Peer) {
-        let peers = 0..self.members.len() as Peer;
+        let peers = 0..self.count();
         let most = self.members.iter().map(|member| member.has).max().unwrap_or_default();
         let is_empty = most.lsn == 0;
         let fullest = peers.clone().find(|peer| self.members[*peer as usize].has == most);

@@ -20,7 +20,9 @@ Examples:
   weft kv serve --data data --bind 10.0.0.5 --password-file /etc/weft/kv-password
   weft kv serve --data data --coord etcd://10.0.0.1:2379 --cluster shop --replicas 3
 
-With --coord the nodes that are started with one --cluster find each other and form it. It serves in the foreground until SIGTERM, SIGINT or SHUTDOWN, and ends with status 0 then. What is
+With --coord the nodes that are started with one --cluster find each other and form it.
+
+It serves in the foreground until SIGTERM, SIGINT or SHUTDOWN, and ends with status 0 then. What is
 answered is not lost by kill -9 of the process; with `durable` not by a power cut either.";
 
 const UP_EXAMPLES: &str = "\
@@ -29,8 +31,8 @@ Examples:
   redis-cli -c SET a b
   weft kv up --nodes 3 --data data --port 7000 --lease-ms 1000
 
-It runs in the foreground until SIGTERM or SIGINT, and ends all nodes with status 0 then. A node that
-is killed is started again, a second after its lease is over.";
+It runs in the foreground until SIGTERM or SIGINT, and ends all nodes with status 0 then. A node
+that is killed is started again, a second after its lease is over.";
 
 const ADMIN_EXAMPLES: &str = "\
 Examples:

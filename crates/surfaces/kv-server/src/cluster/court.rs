@@ -34,10 +34,14 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Work for a link.
 pub(super) enum Task {
     /// To be sent.
-    Send(Envelope),
+    Send(Box<Envelope>),
     /// The backup lacks these tables, and these segments from these offsets on.
     Fetch { tables: Vec<(Epoch, u64)>, log: Vec<(u64, u64)> },
 }
+
+/// A link has to end its session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Over;
 
 /// The queue of a link.
 struct Queue {
@@ -109,7 +113,7 @@ impl Court {
     fn settle(&self, state: &mut State) {
         loop {
             while let Some((peer, envelope)) = state.primary.poll_transmit() {
-                self.queue(state, peer, Task::Send(envelope));
+                self.queue(state, peer, Task::Send(Box::new(envelope)));
             }
             match state.primary.poll_event() {
                 None => break,
@@ -161,18 +165,18 @@ impl Court {
         self.with(|state| state.primary.lacking(peer, Vec::new(), Vec::new()));
     }
 
-    /// The next work of a link. `None` if it has to end.
-    pub fn next(&self, peer: Peer) -> Option<Option<Task>> {
+    /// The next work of a link.
+    pub fn next(&self, peer: Peer) -> Result<Option<Task>, Over> {
         let mut state = self.state.lock();
         if state.primary.is_down(peer) || self.is_over() {
-            return None;
+            return Err(Over);
         }
-        let queue = state.queues.get_mut(&peer)?;
+        let queue = state.queues.get_mut(&peer).ok_or(Over)?;
         let task = queue.tasks.pop_front();
         if let Some(Task::Send(envelope)) = &task {
             queue.bytes -= envelope.message.bulk();
         }
-        Some(task)
+        Ok(task)
     }
 
     /// A backup is not reached.

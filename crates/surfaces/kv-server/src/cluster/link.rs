@@ -18,7 +18,7 @@ use weft_session::{BlockError, BlockId, Event, Options, PoolId, SessionId, Sessi
 
 use super::Counters;
 use super::bell::Bell;
-use super::court::Task;
+use super::court::{Over, Task};
 use super::reign::Reign;
 use super::wire::{self, Hello};
 
@@ -186,10 +186,10 @@ impl Link {
                 let next = match self.missing(live)? {
                     Some(envelope) => Some(envelope),
                     None => match self.reign.court.next(self.peer) {
-                        None => return Ok(false),
-                        Some(None) => None,
-                        Some(Some(Task::Send(envelope))) => Some(envelope),
-                        Some(Some(Task::Fetch { tables, log })) => {
+                        Err(Over) => return Ok(false),
+                        Ok(None) => None,
+                        Ok(Some(Task::Send(envelope))) => Some(*envelope),
+                        Ok(Some(Task::Fetch { tables, log })) => {
                             let catch_up = live.catch_up.as_mut().ok_or("it wants more")?;
                             catch_up.tables = tables.into();
                             catch_up.log = log.into();
