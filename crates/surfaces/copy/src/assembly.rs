@@ -56,7 +56,8 @@ pub(crate) fn block_count(settings: &Settings, block_bytes: usize) -> usize {
 /// Buffers for the blocks of one end.
 pub(crate) fn pool(terms: &Terms, settings: &Settings) -> Result<Pool, CopyError> {
     let block_bytes = usize::try_from(terms.block_bytes).expect("a block fits memory");
-    Pool::new(block_bytes, block_count(settings, block_bytes)).map_err(|why| CopyError::system("memory for blocks", &why))
+    Pool::new(block_bytes, block_count(settings, block_bytes))
+        .map_err(|why| CopyError::system("memory for blocks", &why))
 }
 
 /// Names sources, so that a journal of other ones is not taken up: the host and the absolute

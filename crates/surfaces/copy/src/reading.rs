@@ -99,12 +99,7 @@ impl Reader {
     }
 
     /// Reads pieces into a buffer, one behind the other. Pieces that fail take no place.
-    pub fn load(
-        &mut self,
-        reading: &Reading,
-        pieces: &[Piece],
-        space: &mut Space,
-    ) -> Vec<Loaded> {
+    pub fn load(&mut self, reading: &Reading, pieces: &[Piece], space: &mut Space) -> Vec<Loaded> {
         let mut end = 0;
         let mut all = Vec::with_capacity(pieces.len());
         for piece in pieces {

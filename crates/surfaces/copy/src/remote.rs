@@ -247,7 +247,8 @@ fn open(
         terms.streams = 1;
     }
     // A server was found on the fabric already, or is not there.
-    let offered = (far.way == Way::Shell && reach.transport != Transport::Tcp).then(|| offer(reach));
+    let offered =
+        (far.way == Way::Shell && reach.transport != Transport::Tcp).then(|| offer(reach));
     let unreachable = |why| Err(CopyError::Unreachable { place: place.to_string(), why });
     let meeting = match &offered {
         Some(Ok(offer)) => Meeting::Nearby { at: offer.place().to_owned() },
@@ -376,7 +377,8 @@ fn between(
         Transport::Fabric => (String::new(), expected.at),
     };
     let is_offered = !at.is_empty();
-    let came = greet(&mut origin, hello(Role::Source, terms, paths, Meeting::Goes { to, at, ticket }))?;
+    let came =
+        greet(&mut origin, hello(Role::Source, terms, paths, Meeting::Goes { to, at, ticket }))?;
     let (is_fabric, apart) = match is_offered {
         true => (came.apart.is_empty(), came.apart),
         false => (false, expected.apart),

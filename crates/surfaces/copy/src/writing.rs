@@ -209,9 +209,7 @@ impl Writing {
     fn store_piece(&self, entry: &Entry, leaf: &Leaf, (space, place): Piece<'_>) -> Stored {
         let stored = (|| {
             let temporary = self.temporary(entry).map_err(failed("cannot be made"))?;
-            space
-                .pour(place, &temporary.file, leaf.offset)
-                .map_err(failed("cannot be written"))?;
+            space.pour(place, &temporary.file, leaf.offset).map_err(failed("cannot be written"))?;
             self.journal.append(&[Record::Piece { path: PathId::of(&entry.path), leaf: *leaf }]);
             if self.verifies { temporary.wrote(leaf) } else { Ok(true) }
         })();

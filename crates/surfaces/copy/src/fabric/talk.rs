@@ -66,9 +66,7 @@ impl Ear {
                     Incoming::Message(message) => to.try_send(Ok(message)),
                     Incoming::Lost(why) => to.try_send(Err(CopyError::Lost(why))),
                     Incoming::Sent => Ok(()),
-                    Incoming::Block(..) => {
-                        to.try_send(Err(Offence("a block too early").into()))
-                    }
+                    Incoming::Block(..) => to.try_send(Err(Offence("a block too early").into())),
                 };
                 // Who says so much before the transfer is not listened to.
                 if sent.is_ok() { Heard::InTime } else { Heard::ByNobody }
