@@ -3,6 +3,7 @@
 byte, over block size and streams, for 40 Gbit/s and 95 ms.
 
   bench/transfer_plot.py [--weft target/release/weft] OUT.svg [OPTIONS OF weft transfer sim …]
+  weft transfer sim --json | bench/transfer_plot.py --weft - OUT.svg
 """
 import json, subprocess, sys
 
@@ -12,7 +13,8 @@ if words[:1] == ["--weft"]:
     weft, words = words[1], words[2:]
 if not words or words[0].startswith("-"):
     sys.exit(__doc__)
-rows = json.loads(subprocess.run([weft, "transfer", "sim", "--json", *words[1:]], check=True,
+rows = json.loads(sys.stdin.read() if weft == "-" else
+                  subprocess.run([weft, "transfer", "sim", "--json", *words[1:]], check=True,
                                  stdout=subprocess.PIPE).stdout)
 blocks = sorted({row["block_bytes"] for row in rows})
 streams = sorted({row["streams"] for row in rows})
