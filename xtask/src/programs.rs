@@ -24,6 +24,9 @@ const PROGRAMS: [(&str, &str); 27] = [
     ("pgbench", "postgresql"),
     ("etcd", "etcd-server"),
     ("openssl", "openssl"),
+    // The judge of trees that were copied, and a real shell to another host.
+    ("rsync", "rsync"),
+    ("sshd", "openssh-server"),
     ("fakeroot-tcp", "fakeroot"),
     // Its package brings the library, too.
     ("fi_info", "libfabric-bin"),

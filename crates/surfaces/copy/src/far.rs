@@ -81,6 +81,9 @@ pub(crate) fn answer(
         Err(error) => {
             let text = error.to_string();
             line.say(Message::Refused { text })?;
+            if let Line::Fabric(wire) = line {
+                wire.end();
+            }
             Err(error)
         }
     }

@@ -206,10 +206,13 @@ fn serve_fabric(offer: &Offer, shared: &Arc<Shared>) -> ! {
 }
 
 fn converse_on_fabric(mut wire: Wire, shared: &Shared) -> Result<(), CopyError> {
-    match wire.hear(HELLO_WITHIN)? {
-        Message::Hello(hello) => answer(Line::Fabric(wire), hello, &shared.policy, &mut NoMore),
-        _ => Err(weft_transfer::Offence("another message than a hello").into()),
+    let heard = wire.hear(HELLO_WITHIN);
+    if let Ok(Message::Hello(hello)) = heard {
+        return answer(Line::Fabric(wire), hello, &shared.policy, &mut NoMore);
     }
+    wire.end();
+    heard?;
+    Err(weft_transfer::Offence("another message than a hello").into())
 }
 
 fn converse(stream: TcpStream, shared: &Shared) -> Result<(), CopyError> {

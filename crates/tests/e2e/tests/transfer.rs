@@ -25,7 +25,7 @@ const CASES: [(&str, &[&str]); 17] = [
     ("races", &[]),
     ("sparse", &[]),
     ("real", &["rsync", "diff"]),
-    ("by_ssh", &["rsync", "diff", "git", "ssh", "ssh-keygen"]),
+    ("by_ssh", &["rsync", "diff", "git", "ssh", "ssh-keygen", "sshd"]),
     ("many", &["rsync", "diff"]),
 ];
 

@@ -1,7 +1,7 @@
 //! The thread that drives the sessions of one endpoint.
 //!
-//! The ends of transfers give it orders, and it tells their loops what came. It waits for no loop: a
-//! request of a session whose loop is behind is answered when that has caught up, and the other end
+//! The ends of transfers give it orders, and it tells their loops what came. It waits for no loop:
+//! a request of a session whose loop is behind is answered when that has caught up, and the other end
 //! has a bounded number of requests.
 
 use std::collections::HashMap;

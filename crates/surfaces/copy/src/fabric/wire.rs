@@ -44,6 +44,12 @@ impl Wire {
         self.early.recv_timeout(within).map_err(lost)?
     }
 
+    /// Ends the session when what was said has arrived. There is no transfer.
+    pub fn end(self) {
+        let (done, _) = mpsc::channel();
+        self.hub.post.order(Order::Finish(self.session, done));
+    }
+
     /// The transfer begins, and this end reads. Returns where its blocks come from.
     pub fn read(
         self,

@@ -1,0 +1,201 @@
+//! A server on the fabric: a file that arrives, and clients that break the rules.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_broker::Limits;
+use weft_copy::{ServeOptions, Server, Settings};
+use weft_fabric::{NodeId, Source};
+use weft_open::{AnyEndpoint, Client, Opening, Waiter, turn};
+use weft_options::Options;
+use weft_session::{Event, PoolId, SessionId, Sessions, bytes_of};
+use weft_transfer::{
+    Block, Entry, FileId, Frame, Hello, Kind, Leaf, Meeting, Message, Metadata, Role, Segment,
+    Steadiness, Terms, TreePath, VERSION, hash,
+};
+use weft_transport_shm::local_broker;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server in this process, and an opening at its broker.
+fn serve(root: &Path) -> (Opening, String) {
+    let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
+    let opening = Opening::with("a test", &Options::default()).by(broker);
+    let options = ServeOptions {
+        listen: "127.0.0.1:0".parse().expect("an address"),
+        key: None,
+        is_read_only: false,
+        settings: Settings { window_bytes: 64 << 10, ..Settings::default() },
+        opening: opening.clone(),
+    };
+    let server = Server::new(root, options).expect("it listens");
+    assert_eq!(server.why_no_fabric(), None);
+    let port = server.address().expect("an address").expect("it listens").port();
+    std::thread::spawn(move || server.serve());
+    (opening, format!("transfer.{port}"))
+}
+
+/// A client that says what a test wants.
+struct Peer {
+    sessions: Sessions<AnyEndpoint>,
+    session: SessionId,
+    pool: Option<(PoolId, u32)>,
+    heard: Vec<Message>,
+    is_over: bool,
+}
+
+impl Peer {
+    fn new((opening, name): &(Opening, String)) -> Self {
+        let versions = VERSION..=VERSION;
+        let place = weft_open::ServicePlace::parse(name, name).expect("a name");
+        let endpoint = opening.clone().finding(&place).and_then(|opening| opening.open());
+        let endpoint = endpoint.expect("it is offered");
+        let options = weft_session::Options::default();
+        let client = Client::over(endpoint, "weft-transfer", &versions, options);
+        let (sessions, session) = client.expect("a session").into_sessions();
+        Self { sessions, session, pool: None, heard: Vec::new(), is_over: false }
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.sessions.request(self.session, &[], &[bytes], None).expect("there is room");
+    }
+
+    fn tell(&mut self, message: Message) {
+        self.say(&Frame::Message(message).bytes());
+    }
+
+    /// Goes on until something is true.
+    fn until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
+        let (mut waiter, begun) = (Waiter::default(), Instant::now());
+        while !is_true(self) {
+            assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", self.heard);
+            let (mut asked, session) = (Vec::new(), self.session);
+            let Self { sessions, pool, heard, is_over, .. } = self;
+            turn(sessions, &mut waiter, &[], Some(PATIENCE / 10), |event| match event {
+                Event::Request { number, body, .. } => {
+                    let bytes = bytes_of(&body);
+                    let mut left = &bytes[..];
+                    while let Some((Frame::Message(message), length)) =
+                        Frame::parse(left).expect("a server sends frames")
+                    {
+                        heard.push(message);
+                        left = &left[length..];
+                    }
+                    asked.push(number);
+                }
+                Event::Pool { pool: id, shape, .. } => *pool = Some((id, shape.block_bytes)),
+                Event::Ended { .. } => *is_over = true,
+                _ => {}
+            });
+            for number in asked {
+                let _ = self.sessions.answer(session, number, 0, &[], &[]);
+            }
+        }
+    }
+
+    /// Says hello as a source, and tells of a file.
+    fn greet(&mut self, name: &str, size: u64) {
+        let terms = Terms {
+            block_bytes: 4_096,
+            streams: 1,
+            is_recursive: true,
+            keeps_all: false,
+            verifies: true,
+            resumes: true,
+            is_dry: false,
+            deletes: false,
+            is_direct: false,
+            bytes_per_second: 0,
+            excludes: Vec::new(),
+        };
+        let (places, meeting) = (vec![b".".to_vec()], Meeting::Here);
+        let hello = Hello { version: VERSION, role: Role::Target, terms, places, meeting };
+        self.tell(Message::Hello(hello));
+        self.tell(Message::Begin { identity: 1, tops: 1 });
+        let id = FileId { size, ..FileId::default() };
+        let metadata = Metadata { mode: 0o600, ..Metadata::default() };
+        let path = TreePath::new(name).expect("a path");
+        let entry = Entry { number: 0, path, metadata, kind: Kind::File(id) };
+        self.tell(Message::Entries(vec![entry]));
+        self.tell(Message::WalkEnd { entries: 1 });
+        self.until("it grants", |peer| {
+            let grants = |message: &Message| matches!(message, Message::Grant { .. });
+            peer.pool.is_some() && peer.heard.iter().any(grants)
+        });
+    }
+
+    /// Puts a block with a frame behind it, and says how long the frame is.
+    fn put(&mut self, payload: &[u8], frame: &[u8], said: u32) {
+        let (pool, _) = self.pool.expect("it was granted");
+        let block = self.sessions.take(self.session, pool).expect("a pool").expect("a block");
+        let bytes = [payload, frame].concat();
+        let (source, head) = (Source::Bytes(&bytes), said.to_le_bytes());
+        self.sessions.put(self.session, block, source, &head).expect("there is room");
+    }
+}
+
+fn frame(number: u64, bytes: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(bytes.len()).expect("short");
+    let leaf = Leaf { offset: 0, length, hash: hash(bytes) };
+    let segment = Segment { number, leaf, whole: Some(Steadiness::Same) };
+    Frame::Block(Block { is_last_credit: false, segments: vec![segment] }).bytes()
+}
+
+fn length(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).expect("short")
+}
+
+fn sends(server: &(Opening, String), name: &str) {
+    let mut peer = Peer::new(server);
+    peer.greet(name, 5);
+    let frame = frame(0, b"bytes");
+    peer.put(b"bytes", &frame, length(&frame));
+    peer.until("it is done", |peer| matches!(peer.heard.last(), Some(Message::Done(_))));
+}
+
+#[test]
+fn a_client_that_breaks_the_rules_is_ended_and_others_are_served() {
+    let root = tempfile::tempdir().expect("a directory");
+    let server = serve(root.path());
+    let good = frame(0, b"bytes");
+    let lies: [(&str, &[u8], Vec<u8>, u32); 6] = [
+        ("a frame that is longer than its block", b"bytes", good.clone(), 10_000),
+        ("no frame", b"bytes", Vec::new(), 0),
+        ("a frame of other bytes", b"byte", good.clone(), length(&good)),
+        ("a frame that is damaged", b"bytes", [&good[..20], &[1; 20]].concat(), 40),
+        ("an entry that was not told", b"bytes", frame(7, b"bytes"), length(&good)),
+        ("a message in a block", b"", Frame::Message(Message::Ready).bytes(), 16),
+    ];
+    for (what, payload, frame, said) in lies {
+        let mut peer = Peer::new(&server);
+        peer.greet("lie", 5);
+        peer.put(payload, &frame, said);
+        peer.until(what, |peer| peer.is_over);
+    }
+    // Words in place of messages, more than a conversation has, and a pool that nobody wants.
+    let mut peer = Peer::new(&server);
+    peer.say(b"GET / HTTP/1.1\r\n\r\n and some more");
+    peer.until("words end it", |peer| peer.is_over);
+    let mut peer = Peer::new(&server);
+    let many: Vec<u8> = (0..500).flat_map(|_| Frame::Message(Message::Ready).bytes()).collect();
+    peer.say(&many);
+    peer.until("a word that is no hello ends it", |peer| peer.is_over);
+    sends(&server, "sound");
+    assert_eq!(std::fs::read(root.path().join("sound")).ok().as_deref(), Some(&b"bytes"[..]));
+    assert!(!root.path().join("lie").exists());
+}
+
+#[test]
+fn a_block_whose_bytes_are_not_those_of_its_hash_is_asked_for_again() {
+    let root = tempfile::tempdir().expect("a directory");
+    let server = serve(root.path());
+    let mut peer = Peer::new(&server);
+    peer.greet("file", 5);
+    let good = frame(0, b"bytes");
+    peer.put(b"bites", &good, length(&good));
+    let again = |message: &Message| matches!(message, Message::Again { number: 0, .. });
+    peer.until("it asks again", |peer| peer.heard.iter().any(again));
+    assert!(!root.path().join("file").exists(), "nothing wrong is under its name");
+}
