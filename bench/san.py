@@ -178,12 +178,13 @@ def inside(options):
                               files["front2"], "--key", key,
                               ready=lambda text: "7710" in text)
         seconds = copied(hosts["front1"], key, files["front1"] / "large", f"{port}/large")
-        rows.append(("weft cp of a large file, disk to disk", options.megabytes * 1.048576 / seconds))
+        large = options.megabytes * 1.048576
+        rows.append(("weft cp of a large file, disk to disk", large / seconds))
         small = options.files * (16 << 10) / 1e6
         source = f"{files['front1']}/."
         seconds = copied(hosts["front1"], key, source, f"{port}/all")
         rows.append((f"weft cp of all, {options.files} small files as well",
-                     (options.megabytes * 1.048576 + small) / seconds))
+                     (large + small) / seconds))
         run("diff", "-r", "--exclude=lost+found", "--exclude=all", str(files["front1"]),
             str(files["front2"] / "all"))
         run("cmp", str(files["front1"] / "large"), str(files["front2"] / "large"))
