@@ -139,7 +139,8 @@ def fill(files, options):
 
 def copied(front, key, source, target):
     began = time.monotonic()
-    front.run(front.weft, "cp", "-a", "--key", key, source, f"weft://{target}")
+    front.run(front.weft, "cp", "-a", "--exclude", "lost+found", "--key", key, source,
+              f"weft://{target}")
     return time.monotonic() - began
 
 
@@ -185,6 +186,7 @@ def inside(options):
         rows.append(("weft cp of a large file, disk to disk", large / seconds))
         small = options.files * (16 << 10) / 1e6
         source = f"{files['front1']}/."
+        (files["front2"] / "all").mkdir()
         seconds = copied(hosts["front1"], key, source, f"{port}/all")
         rows.append((f"weft cp of all, {options.files} small files as well",
                      (large + small) / seconds))
