@@ -4,8 +4,8 @@
 block.py [--weft PATH] [--peers] [--runs 3] [--json]
 block.py --depth-one PATH
 
-With --depth-one it is 4 KiB at depth 1 over the fabric's shared memory beside iSCSI over TCP, both by
-initiators of ours; PATH is the program of `cargo build --release --example depth_one -p
+With --depth-one it is 4 KiB at depth 1 over the fabric's shared memory beside iSCSI over TCP, both
+by initiators of ours; PATH is the program of `cargo build --release --example depth_one -p
 weft-block-server`.
 
 iSCSI is driven by `qemu-img bench`, whose accesses jump by a large step, NBD by fio over a UNIX

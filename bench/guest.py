@@ -3,11 +3,12 @@
 
 guest.py [--weft PATH] [--debs DIRECTORY]
 
-The guest is emulated by QEMU (TCG), so it proves function and no speed. Its kernel and open-iscsi are
-Debian's, fetched by `apt-get download` into --debs if they are not there. From a file system in memory
-it logs in at LUN 1 by iSCSI (iscsi_tcp, iscsistart), then it attaches LUN 0 by NBD (nbd, nbd-client)
-and boots from it. There it writes a file to each, with their checksums, and ends. The host looks at
-the files and checks both file systems. Needs qemu-system-x86, busybox-static, nbd-client, e2fsprogs.
+The guest is emulated by QEMU (TCG), so it proves function and no speed. Its kernel and open-iscsi
+are Debian's, fetched by `apt-get download` into --debs if they are not there. From a file system in
+memory it logs in at LUN 1 by iSCSI (iscsi_tcp, iscsistart), then it attaches LUN 0 by NBD (nbd,
+nbd-client) and boots from it. There it writes a file to each, with their checksums, and ends. The
+host looks at the files and checks both file systems. Needs qemu-system-x86, busybox-static,
+nbd-client, e2fsprogs.
 """
 
 import argparse

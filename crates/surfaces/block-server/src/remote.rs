@@ -126,6 +126,8 @@ pub struct RemoteStore {
     bytes: u64,
     is_read_only: bool,
     is_thin: bool,
+    /// Held by a write that changes a part of a sector.
+    parts: Mutex<()>,
 }
 
 impl fmt::Debug for RemoteStore {
@@ -166,7 +168,8 @@ impl RemoteStore {
         std::thread::Builder::new()
             .name("weft-block-far".to_owned())
             .spawn(move || thread.run(&name, when_over))?;
-        let mut own = Self { far, bytes: 0, is_read_only: false, is_thin: false };
+        let parts = Mutex::new(());
+        let mut own = Self { far, bytes: 0, is_read_only: false, is_thin: false, parts };
         own.ask_properties().with_context(|| format!("{at} cannot be used"))?;
         Ok(own)
     }
@@ -300,6 +303,101 @@ impl Store for RemoteStore {
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), StoreError> {
+        let (start, end) = whole_sectors(at, into.len());
+        if (start, end) == (at, at + into.len() as u64) {
+            return self.read_sectors(at, into);
+        }
+        let mut whole = vec![0; length_of(start, end)];
+        self.read_sectors(start, &mut whole)?;
+        let skip = length_of(start, at);
+        into.copy_from_slice(&whole[skip..skip + into.len()]);
+        Ok(())
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), StoreError> {
+        let (start, end) = whole_sectors(at, from.len());
+        if (start, end) == (at, at + from.len() as u64) {
+            return self.write_sectors(at, from);
+        }
+        // The other bytes of the first and the last sector are kept: one such write at a time.
+        let _alone = self.parts.lock();
+        let sector = SECTOR as usize;
+        let mut whole = vec![0; length_of(start, end)];
+        self.read_sectors(start, &mut whole[..sector])?;
+        if whole.len() > sector {
+            let last = whole.len() - sector;
+            self.read_sectors(end - u64::from(SECTOR), &mut whole[last..])?;
+        }
+        let skip = length_of(start, at);
+        whole[skip..skip + from.len()].copy_from_slice(from);
+        self.write_sectors(start, &whole)
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        let mut command = [0; 16];
+        command[0] = 0x35;
+        self.run(&[Piece::of(command, 0)]).map(drop).map_err(|(error, _)| error)
+    }
+
+    fn zero(&self, at: u64, length: u64, may_unmap: bool) -> Result<(), StoreError> {
+        let (size, end) = (u64::from(SECTOR), at + length);
+        let (first, last) = (at.next_multiple_of(size), end / size * size);
+        if first >= last {
+            return self.write(at, &vec![0; length_of(at, end)]);
+        }
+        // Parts of sectors, before and behind the whole ones.
+        self.write(at, &vec![0; length_of(at, first)])?;
+        self.write(last, &vec![0; length_of(last, end)])?;
+        // NDOB: zeros without data.
+        let flags = 1 | if may_unmap && self.is_thin { 8 } else { 0 };
+        let mut from = first;
+        while from < last {
+            let blocks = ((last - from) / size).min(WRITE_SAME_BLOCKS_MAX);
+            let count = u32::try_from(blocks).expect("at most 32,768");
+            let command = ranged(0x93, flags, from, count);
+            self.run(&[Piece::of(command, 0)]).map_err(|(error, _)| error)?;
+            from += blocks * size;
+        }
+        Ok(())
+    }
+
+    fn extents(&self, at: u64, length: u64, count: usize) -> Result<Vec<Extent>, StoreError> {
+        let whole = vec![Extent { length, is_hole: false }];
+        if !self.is_thin || length == 0 {
+            return Ok(whole);
+        }
+        let room = 8 + 16 * u32::try_from(count.clamp(1, EXTENTS_MAX)).expect("at most 256");
+        let mut command = ranged(0x9e, 0x12, at, 0);
+        command[10..14].copy_from_slice(&room.to_be_bytes());
+        let answers = self.run(&[Piece::of(command, room)]).map_err(|(error, _)| error)?;
+        // The first one begins with its whole sector.
+        let mut skip = at % u64::from(SECTOR);
+        let (mut all, mut left) = (Vec::new(), length);
+        for row in answers[0].data.get(8..).unwrap_or_default().chunks_exact(16) {
+            let blocks = u32::from_be_bytes(std::array::from_fn(|byte| row[8 + byte]));
+            let length = (u64::from(blocks) * u64::from(SECTOR)).saturating_sub(skip).min(left);
+            skip = 0;
+            if length > 0 {
+                all.push(Extent { length, is_hole: row[12] & 15 == 1 });
+            }
+            left -= length;
+        }
+        Ok(if all.is_empty() { whole } else { all })
+    }
+}
+
+/// The begin and the end of the whole sectors that a range of bytes touches.
+fn whole_sectors(at: u64, length: usize) -> (u64, u64) {
+    let size = u64::from(SECTOR);
+    (at / size * size, (at + length as u64).next_multiple_of(size))
+}
+
+fn length_of(start: u64, end: u64) -> usize {
+    usize::try_from(end - start).expect("a range of one call fits the memory")
+}
+
+impl RemoteStore {
+    fn read_sectors(&self, at: u64, into: &mut [u8]) -> Result<(), StoreError> {
         let pieces: Vec<_> = parts(at, into.len())
             .map(|(at, length, blocks)| {
                 let length = u32::try_from(length).expect("a block of the session");
@@ -316,7 +414,7 @@ impl Store for RemoteStore {
         Ok(())
     }
 
-    fn write(&self, at: u64, from: &[u8]) -> Result<(), StoreError> {
+    fn write_sectors(&self, at: u64, from: &[u8]) -> Result<(), StoreError> {
         let data = from.chunks(BLOCK_BYTES as usize);
         let pieces: Vec<_> = parts(at, from.len())
             .zip(data)
@@ -326,48 +424,6 @@ impl Store for RemoteStore {
             })
             .collect();
         self.run(&pieces).map(drop).map_err(|(error, _)| error)
-    }
-
-    fn flush(&self) -> Result<(), StoreError> {
-        let mut command = [0; 16];
-        command[0] = 0x35;
-        self.run(&[Piece::of(command, 0)]).map(drop).map_err(|(error, _)| error)
-    }
-
-    fn zero(&self, at: u64, length: u64, may_unmap: bool) -> Result<(), StoreError> {
-        // NDOB: zeros without data.
-        let flags = 1 | if may_unmap && self.is_thin { 8 } else { 0 };
-        let (step, size) = (WRITE_SAME_BLOCKS_MAX, u64::from(SECTOR));
-        let mut done = 0;
-        while done < length / size {
-            let blocks = step.min(length / size - done);
-            let blocks_of = u32::try_from(blocks).expect("at most 32,768");
-            let command = ranged(0x93, flags, at + done * size, blocks_of);
-            self.run(&[Piece::of(command, 0)]).map_err(|(error, _)| error)?;
-            done += blocks;
-        }
-        Ok(())
-    }
-
-    fn extents(&self, at: u64, length: u64, count: usize) -> Result<Vec<Extent>, StoreError> {
-        let whole = vec![Extent { length, is_hole: false }];
-        if !self.is_thin || length == 0 {
-            return Ok(whole);
-        }
-        let room = 8 + 16 * u32::try_from(count.clamp(1, EXTENTS_MAX)).expect("at most 256");
-        let mut command = ranged(0x9e, 0x12, at, 0);
-        command[10..14].copy_from_slice(&room.to_be_bytes());
-        let answers = self.run(&[Piece::of(command, room)]).map_err(|(error, _)| error)?;
-        let (mut all, mut left) = (Vec::new(), length);
-        for row in answers[0].data.get(8..).unwrap_or_default().chunks_exact(16) {
-            let blocks = u32::from_be_bytes(std::array::from_fn(|byte| row[8 + byte]));
-            let length = (u64::from(blocks) * u64::from(SECTOR)).min(left);
-            if length > 0 {
-                all.push(Extent { length, is_hole: row[12] & 15 == 1 });
-            }
-            left -= length;
-        }
-        Ok(if all.is_empty() { whole } else { all })
     }
 }
 

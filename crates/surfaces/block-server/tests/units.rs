@@ -218,6 +218,21 @@ fn a_lun_over_the_fabric_is_a_store_as_any_other() {
         let mut seen = vec![0; bytes.len()];
         store.read(512, &mut seen).expect("written");
         assert!(seen == bytes, "LUN {number}");
+        // Parts of sectors, as clients of NBD have them.
+        for (at, length) in [(700, 100), (1000, 30), (513, 4000), (300_001, 300_000)] {
+            store.write(at, &vec![9; length]).expect("room");
+            let mut seen = vec![0; length + 2];
+            store.read(at - 1, &mut seen).expect("written");
+            let is_whole = |byte: u8, at: u64| byte == bytes[(at - 512) as usize] || byte == 9;
+            assert!(is_whole(seen[0], at - 1) && is_whole(seen[length + 1], at + length as u64));
+            assert!(seen[1..=length].iter().all(|byte| *byte == 9));
+            store.zero(at, length as u64, true).expect("a store");
+            store.read(at - 1, &mut seen).expect("written");
+            assert!(seen[1..=length].iter().all(|byte| *byte == 0));
+            store.write(at, &bytes[(at - 512) as usize..][..length]).expect("room");
+        }
+        store.read(512, &mut seen).expect("written");
+        assert!(seen == bytes, "LUN {number}");
         store.flush().expect("a store");
         store.zero(1 << 20, 64 << 10, true).expect("a store");
         store.read(1 << 20, &mut seen[..64 << 10]).expect("written");
