@@ -6,8 +6,8 @@
     bench/mpi.py --peers --json > mpi.json  for scripts
     bench/mpi.py --mpich DIR --openmpi DIR  further libraries: directories with bin/mpicc
 
-With --peers the last columns are ratios: that of weft to the best of the library's own ways, so that
-1.50 is half as much again, whether time or rate.
+With --peers the last columns are ratios: that of weft to the best of the library's own ways, so
+that 1.50 is half as much again, whether time or rate.
 
 Each figure is the median of --rounds jobs of two ranks, each of which is the median of nine runs of
 some 35 ms. The jobs of all libraries and transports take turns. Ranks are bound to a core each.
@@ -65,7 +65,8 @@ class Way:
             return None
         lines = done.stdout.split()
         if done.returncode != 0 or not lines:
-            print(f"{self.name}: {test} of {size} bytes failed: {done.stderr[-300:]}", file=sys.stderr)
+            said = done.stderr[-300:]
+            print(f"{self.name}: {test} of {size} bytes failed: {said}", file=sys.stderr)
             return None
         return float(lines[-1])
 
@@ -85,7 +86,8 @@ def open_mpi(name, directory, provider, peers):
     yield Way(f"{name} weft", compiler, [*basis, *mine, *one_sided], over)
     if peers:
         own = "self,sm" if directory else "self,vader"
-        yield Way(f"{name} own", compiler, [*basis, "--mca", "pml", "ob1", "--mca", "btl", own], root)
+        ob1 = [*basis, "--mca", "pml", "ob1", "--mca", "btl", own]
+        yield Way(f"{name} own", compiler, ob1, root)
 
 
 def mpich(name, directory, provider, peers):

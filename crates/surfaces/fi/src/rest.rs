@@ -79,8 +79,8 @@ impl Patience {
     }
 }
 
-/// Gives the processor to others: by a yield, which lets a peer run. Where programs compute, a yield
-/// costs a time slice. Then this is a short sleep, which the next message ends.
+/// Gives the processor to others: by a yield, which lets a peer run. Where programs compute, a
+/// yield costs a time slice. Then this is a short sleep, which the next message ends.
 #[cold]
 pub fn rest(domain: &Domain) {
     let has_given = if contention::is_computing() {

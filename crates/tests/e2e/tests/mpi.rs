@@ -206,8 +206,8 @@ fn ranks_that_find_no_endpoint_say_so() -> Outcome {
     Ok(())
 }
 
-/// The tests of libfabric's own repository, which a developer has built at the version installed and
-/// named by the variable: the directory that `make install` wrote to.
+/// The tests of libfabric's own repository. A developer has built them at the version installed;
+/// the variable names the directory that `make install` wrote to.
 fn fabtests() -> Outcome {
     let directory = std::env::var_os("WEFT_FABTESTS")
         .ok_or_else(|| Skip("WEFT_FABTESTS names no directory of installed fabtests".into()))?;
@@ -221,7 +221,8 @@ fn fabtests() -> Outcome {
         command.arg(program::script("mpi/fabtests.exclude")).args(["-vvv", "weft"]);
         let ended = node.start(command).wait(Duration::from_secs(600));
         let total = |name: &str| {
-            let line = ended.stdout.lines().find(|line| line.starts_with(&format!("# Total {name}")));
+            let line =
+                ended.stdout.lines().find(|line| line.starts_with(&format!("# Total {name}")));
             line.and_then(|line| line.split_whitespace().last()?.parse::<u32>().ok())
         };
         let is_passed = total("Fail") == Some(0) && total("Pass").is_some_and(|count| count > 5);
