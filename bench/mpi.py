@@ -6,6 +6,9 @@
     bench/mpi.py --peers --json > mpi.json  for scripts
     bench/mpi.py --mpich DIR --openmpi DIR  further libraries: directories with bin/mpicc
 
+With --peers the last columns are ratios: that of weft to the best of the library's own ways, so
+that 1.50 is half as much again, whether time or rate.
+
 Each figure is the median of --rounds jobs of two ranks, each of which is the median of nine runs of
 some 35 ms. The jobs of all libraries and transports take turns. Ranks are bound to a core each.
 Extoll's figures are those of 003 section 3.5, between two hosts.
@@ -56,13 +59,14 @@ class Way:
         command = [*self.command, str(self.binary), test, str(size)]
         try:
             done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=120, check=False
+                command, env=environment, capture_output=True, text=True, timeout=60, check=False
             )
         except subprocess.TimeoutExpired:
             return None
         lines = done.stdout.split()
         if done.returncode != 0 or not lines:
-            print(f"{self.name}: {test} of {size} bytes failed: {done.stderr[-300:]}", file=sys.stderr)
+            said = done.stderr[-300:]
+            print(f"{self.name}: {test} of {size} bytes failed: {said}", file=sys.stderr)
             return None
         return float(lines[-1])
 
@@ -82,7 +86,8 @@ def open_mpi(name, directory, provider, peers):
     yield Way(f"{name} weft", compiler, [*basis, *mine, *one_sided], over)
     if peers:
         own = "self,sm" if directory else "self,vader"
-        yield Way(f"{name} own", compiler, [*basis, "--mca", "pml", "ob1", "--mca", "btl", own], root)
+        ob1 = [*basis, "--mca", "pml", "ob1", "--mca", "btl", own]
+        yield Way(f"{name} own", compiler, ob1, root)
 
 
 def mpich(name, directory, provider, peers):
@@ -97,6 +102,19 @@ def mpich(name, directory, provider, peers):
     if peers:
         yield Way(f"{name} shm", compiler, basis, {**ofi, "FI_PROVIDER": "shm"})
         yield Way(f"{name} own", compiler, basis, {"MPIR_CVAR_CH4_NETMOD": "ofi"})
+
+
+def ratio(unit, name, medians):
+    """The figure of weft as a multiple of the best one of the same library."""
+    own, mine = name.removesuffix(" weft"), medians[name]
+    others = [
+        value for other, value in medians.items()
+        if other.rpartition(" ")[0] == own and other != name and value is not None
+    ]
+    if mine is None or not others:
+        return None
+    best = max(others) if unit.startswith(("MB", "messages")) else min(others)
+    return mine / best
 
 
 def shown(value):
@@ -143,12 +161,17 @@ def main():
                 }
                 row = {"test": test, "bytes": size, "unit": unit, **medians}
                 row["Extoll"] = EXTOLL.get((test, size))
+                mine = [name for name in medians if name.endswith(" weft")]
+                ratios = {name: ratio(unit, name, medians) for name in mine if arguments.peers}
+                row["ratios"] = ratios
                 figures.append(row)
                 if not arguments.json:
                     if len(figures) == 1:
-                        print("| test | bytes | unit | " + " | ".join([*medians, "Extoll"]) + " |")
-                        print("|---" * (len(medians) + 4) + "|")
+                        heads = [*medians, "Extoll", *(f"{name} / best" for name in ratios)]
+                        print("| test | bytes | unit | " + " | ".join(heads) + " |")
+                        print("|---" * (len(heads) + 3) + "|")
                     cells = [shown(row[name]) for name in [*medians, "Extoll"]]
+                    cells += ["-" if it is None else f"{it:.2f}" for it in ratios.values()]
                     print(f"| {test} | {size} | {unit} | " + " | ".join(cells) + " |", flush=True)
     if arguments.json:
         json.dump(figures, sys.stdout, indent=1)

@@ -81,7 +81,7 @@ fn look(cntr: &CntrObject) -> (u64, u64) {
     progress(&mut state, cntr.number);
     let counter = state.counter(cntr.number);
     let found = (counter.value, counter.errors);
-    if state.is_tired() {
+    if state.patience.is_over() {
         drop(state);
         rest(&cntr.domain);
     }

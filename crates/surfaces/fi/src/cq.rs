@@ -140,7 +140,7 @@ extern "C" fn readfrom(
 ) -> isize {
     let mut state = cq.domain.lock();
     let taken = take(&mut state, cq.number, (buffer, count), sources);
-    if taken == AGAIN && state.is_tired() {
+    if taken == AGAIN && state.patience.is_over() {
         drop(state);
         rest(&cq.domain);
     }

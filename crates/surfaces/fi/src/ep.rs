@@ -373,7 +373,7 @@ pub fn started(
             }
         }
         Err(Refusal::Busy) => {
-            if !state.progress(ep.number) && state.is_tired() {
+            if !state.progress(ep.number) && state.patience.is_over() {
                 drop(state);
                 rest(&ep.domain);
             }

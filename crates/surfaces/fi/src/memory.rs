@@ -24,8 +24,8 @@ const GUARDED_BYTES: usize = 4096;
 pub struct Pieces {
     /// The first address, and the bytes of all pieces.
     whole: (usize, usize),
-    /// The pieces, if there is more than one. Each receive that waits keeps this structure, so it is
-    /// small for the usual one.
+    /// The pieces, if there is more than one. Each receive that waits keeps this structure, so it
+    /// is small for the usual one.
     several: Option<Arc<Vec<(usize, usize)>>>,
     /// Only a part of it may be there.
     is_guarded: bool,

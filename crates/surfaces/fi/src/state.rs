@@ -11,7 +11,7 @@ use weft_rdm::{Failure, Found, Kind, Outcome, PeerId, Rdm, Registration, Rights}
 use weft_sync::contention;
 
 use crate::memory::{Host, Pieces};
-use crate::rest::looks_max;
+use crate::rest::Patience;
 use weft_libfabric::abi::{ADDRESS_UNSPECIFIED, errno, flag};
 
 /// The protocol on an endpoint.
@@ -157,8 +157,7 @@ pub struct State {
     pub avs: Vec<Option<Av>>,
     pub mrs: HashMap<u64, Mr>,
     pub keys: u64,
-    /// Looks in a row that found nothing.
-    looks: u32,
+    pub patience: Patience,
 }
 
 /// A domain: its state, and what never changes.
@@ -270,18 +269,8 @@ impl State {
             self.settle(number);
         }
         let found = any || events > 0;
-        self.looks = if found { 0 } else { self.looks + 1 };
+        self.patience.looked(found);
         found
-    }
-
-    /// True when so many looks found nothing that the program is to rest.
-    #[inline]
-    pub fn is_tired(&mut self) -> bool {
-        let is_tired = self.looks >= looks_max();
-        if is_tired {
-            self.looks = 0;
-        }
-        is_tired
     }
 
     /// Takes what ended on an endpoint to its queues and counters.

@@ -22,7 +22,11 @@ fn main() -> ExitCode {
         a_job_starts_a_daemon_if_there_is_none,
         a_killed_rank_ends_the_job_and_leaves_nothing,
         without_a_daemon_that_can_be_started_the_reason_is_told,
+        threads_stopped_peers_and_forks_are_served,
+        ranks_that_find_no_endpoint_say_so,
     ];
+    let fabtests = Case::new("the_fabtests_pass", fabtests);
+    cases.push(fabtests.long("some 50 programs of libfabric's own run one after the other"));
     for ranks in [1, 2, 5] {
         let name = format!("messages_are_right_on_{ranks}_ranks");
         cases.push(Case::new(name, move || messages(ranks)));
@@ -176,5 +180,53 @@ fn without_a_daemon_that_can_be_started_the_reason_is_told() -> Outcome {
     command.env("WEFT_DAEMON_SOCKET", "/proc/nowhere/n.sock");
     let ended = node.start(command).wait(LIMIT);
     assert_ne!(ended.code(), 0, "{}", ended.report());
+    Ok(())
+}
+
+fn threads_stopped_peers_and_forks_are_served() -> Outcome {
+    let node = Node::new();
+    let program = compiled(&node, "edges.c")?;
+    for part in ["threads", "stopped", "forks"] {
+        let mut command = job(&node, 2, &program)?;
+        command.arg(part);
+        is_right(&node.start(command).wait(LIMIT));
+    }
+    Ok(())
+}
+
+fn ranks_that_find_no_endpoint_say_so() -> Outcome {
+    let node = Node::without_daemon();
+    let program = compiled(&node, "edges.c")?;
+    let mut command = job(&node, 3, &program)?;
+    command.arg("threads").env("WEFT_DAEMON_ENDPOINTS_MAX", "2");
+    let ended = node.start(command).wait(LIMIT);
+    let is_told = ended.stderr.contains("all 2 endpoints of this node are in use");
+    assert!(is_told && ended.code() != 0, "{}", ended.report());
+    let _ = node.start(node.weft(["down"])).wait(LIMIT).success();
+    Ok(())
+}
+
+/// The tests of libfabric's own repository. A developer has built them at the version installed;
+/// the variable names the directory that `make install` wrote to.
+fn fabtests() -> Outcome {
+    let directory = std::env::var_os("WEFT_FABTESTS")
+        .ok_or_else(|| Skip("WEFT_FABTESTS names no directory of installed fabtests".into()))?;
+    let programs = Path::new(&directory).join("bin");
+    let node = Node::new();
+    for kind in ["unit", "functional", "short"] {
+        // The runner kills by name, so it gets a namespace of processes.
+        let mut command = with_provider(&node, program::find("unshare")?);
+        command.args(["--pid", "--fork", "--mount-proc"]).arg(programs.join("runfabtests.sh"));
+        command.arg("-p").arg(&programs).args(["-t", kind, "-T", "60", "-b", "-f"]);
+        command.arg(program::script("mpi/fabtests.exclude")).args(["-vvv", "weft"]);
+        let ended = node.start(command).wait(Duration::from_secs(600));
+        let total = |name: &str| {
+            let line =
+                ended.stdout.lines().find(|line| line.starts_with(&format!("# Total {name}")));
+            line.and_then(|line| line.split_whitespace().last()?.parse::<u32>().ok())
+        };
+        let is_passed = total("Fail") == Some(0) && total("Pass").is_some_and(|count| count > 5);
+        assert!(is_passed, "{kind}: {}", ended.report());
+    }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Structures, tables of functions and numbers of libfabric's interface, on 64-bit Linux: for weft as
-//! a user of libfabric, and for its provider.
+//! Structures, tables of functions and numbers of libfabric's interface, on 64-bit Linux: for weft
+//! as a user of libfabric, and for its provider.
 //!
 //! The layouts are those of version 1.17. From 1.17 to 2.7 libfabric's structures grew at their end
 //! only, so they serve all of them. Structures that libfabric allocates are read and written as far
