@@ -447,6 +447,8 @@ fn open(state: &mut State) -> Result<(), TcpReason> {
     let sent = match channel.send(&hello.emit(), &shown) {
         // A daemon that refuses a program sends why and closes the channel.
         Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+        // The kernel carries no descriptor just now; the daemon watches no counters then.
+        Err(_) if !shown.is_empty() => channel.ask(&hello.emit()),
         sent => sent,
     };
     let greeted = sent.and_then(|()| channel.receive_within(answer_ms()));

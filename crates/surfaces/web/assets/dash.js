@@ -103,7 +103,7 @@
         min: Math.min(frames[0].status.at_ms, last - SECONDS_LEAST * 1000),
       },
       yAxis: {
-        type: "value", min: 0, axisLabel: { color: ink, formatter: format },
+        type: "value", min: 0, minInterval: 1, axisLabel: { color: ink, formatter: format },
         splitLine: { lineStyle: { color: style("--line") } },
       },
       series: series.map(([name, data]) => ({ name, type: "line", showSymbol: false, data })),

@@ -143,7 +143,7 @@ const Topology = (() => {
         tooltip: {},
         series: [{
           type: "graph", layout: "none", roam: true, symbolSize: size,
-          left: "15%", right: "15%", top: 30, bottom: 40,
+          zoom: 0.75,
           label: { show: few, position: "bottom", color: ink, fontSize: 11 },
           lineStyle: { width: few ? 2.5 : 1 },
           data: graph.nodes.map((node, place) => ({

@@ -101,9 +101,9 @@ impl Tap {
     /// the sink that is: call it again soon. `announces` gives the bytes in the sink that a message
     /// announces.
     ///
-    /// The receiver tells how many messages and how many bytes of the sink it took, but not how much
-    /// is left of what the last message announced. So the sum of all that was announced lies between
-    /// two bounds, which come together while it reads.
+    /// The receiver tells how many messages and how many bytes of the sink it took, but not how
+    /// much is left of what the last message announced. So the sum of all that was announced lies
+    /// between two bounds, which come together while it reads.
     pub fn follow(
         &mut self,
         direction: usize,
