@@ -206,7 +206,7 @@ mod tests {
         assert!(Frame::parse(&head).is_err());
         let lent = Lent { key: RemoteKey(7), access: Access::WRITE };
         assert_eq!(Lent::parse(&lent.emit()), Ok(lent));
-        for bytes in [&[][..], &[0; 8], &[0; 9], &[0, 0, 0, 0, 0, 0, 0, 0, 3], &[1; 10]] {
+        for bytes in [&[][..], &[0; 8], &[0; 9], &[0, 0, 0, 0, 0, 0, 0, 0, 4], &[1; 10]] {
             assert!(Lent::parse(bytes).is_err(), "{bytes:?}");
         }
     }

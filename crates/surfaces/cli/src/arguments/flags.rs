@@ -172,8 +172,9 @@ mod tests {
             shown.map(|(name, _)| name.as_str()).collect::<Vec<_>>()
         };
         for entry in TABLE {
-            // `--socket-idle-ms` is an example, too, and so are the options of a fabric.
-            let examples = ["weft config dump", "weft config list", "weft fabric"];
+            // `--socket-idle-ms` and `--dash-listen` are examples, too, and so are the options of a
+            // fabric.
+            let examples = ["weft config dump", "weft config list", "weft dash", "weft fabric"];
             let mut shown = showing(&format!("--{} <", entry.flag()).replace(" <", ""));
             shown.retain(|name| !examples.contains(name));
             assert_eq!(shown, ["weft config"], "{}", entry.name);

@@ -94,7 +94,7 @@ impl fmt::Display for Machine {
             Some(line) => write!(to, "         a cache line crosses in {line:.2} us")?,
             None => write!(to, "         no second processor")?,
         }
-        write!(to, "; copies: {memory:.1} GB/s of memory, {cache:.1} of the cache")
+        write!(to, "; copies {memory:.1} GB/s, {cache:.1} in the cache")
     }
 }
 
