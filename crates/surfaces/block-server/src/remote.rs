@@ -100,12 +100,15 @@ impl RemoteLun {
 /// What is done when a session ends, with the reason.
 pub type WhenOver = Box<dyn FnOnce(&str) + Send>;
 
+/// The end of a command: its number among those of a call, and what became of it.
+type Ended = (usize, Result<Answered, StoreError>);
+
 struct Command {
     command: [u8; 16],
     data: Vec<u8>,
     data_in: u32,
     number: usize,
-    ended: Sender<(usize, Result<Answered, StoreError>)>,
+    ended: Sender<Ended>,
 }
 
 enum Message {
@@ -216,7 +219,7 @@ impl RemoteStore {
         &self,
         number: usize,
         piece: &Piece<'_>,
-        ended: &Sender<(usize, Result<Answered, StoreError>)>,
+        ended: &Sender<Ended>,
     ) -> Result<(), StoreError> {
         let Piece { command, data, data_in } = *piece;
         let (data, ended) = (data.to_vec(), ended.clone());
@@ -231,7 +234,7 @@ impl RemoteStore {
     /// Takes the ends of all that was sent; those that were told of a change have none yet.
     fn take(
         &self,
-        ends: &Receiver<(usize, Result<Answered, StoreError>)>,
+        ends: &Receiver<Ended>,
         answers: &mut [Option<Answered>],
     ) -> Result<(), (StoreError, u8)> {
         let mut failed = Ok(());
@@ -532,7 +535,7 @@ struct Thread {
     /// Commands that wait for room, in order.
     waiting: VecDeque<Command>,
     /// Commands that the target has, by tag.
-    open: HashMap<u32, (usize, Sender<(usize, Result<Answered, StoreError>)>)>,
+    open: HashMap<u32, (usize, Sender<Ended>)>,
     is_late: bool,
 }
 
