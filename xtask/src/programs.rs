@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
 /// A program and the Debian package that contains it.
-const PROGRAMS: [(&str, &str); 27] = [
+const PROGRAMS: &[(&str, &str)] = &[
     ("python3", "python3"),
     ("curl", "curl"),
     ("redis-server", "redis-server"),
