@@ -74,7 +74,7 @@ fn provide() -> Vec<&'static str> {
 }
 
 fn missing() -> Vec<(&'static str, &'static str)> {
-    PROGRAMS.into_iter().filter(|(program, _)| !is_there(program)).collect()
+    PROGRAMS.iter().copied().filter(|(program, _)| !is_there(program)).collect()
 }
 
 fn names(missing: &[(&'static str, &'static str)]) -> Vec<&'static str> {
