@@ -15,8 +15,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
         "building weft and its preload library: the first time two minutes on two cores, and the \
          downloads"
     );
-    // What the programs of the demonstration run, and nothing else. Release builds optimise the
-    // whole program, which takes longer than all that is shown here.
+    // The packages that the programs of the demonstration run, and nothing else. Release builds
+    // optimise the whole program, which takes longer than all that is shown here.
     let built = cargo(&["build", "--profile", PROFILE, "--no-default-features"])
         .args(["-p", "weft-cli", "-p", "weft-preload"])
         .status()

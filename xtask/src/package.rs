@@ -220,8 +220,8 @@ fn control_of(part: &Part, machine: &str) -> String {
     )
 }
 
-/// What dpkg runs with a package: systemd learns of the unit, and a daemon that ran goes on with
-/// the new program.
+/// The scripts that dpkg runs with a package: systemd learns of the unit, and a daemon that ran
+/// goes on with the new program.
 fn scripts_of(part: &Part) -> Vec<(&'static str, &'static str)> {
     if part.name != "weft-daemon" {
         return Vec::new();
@@ -270,7 +270,7 @@ fn rpms(
     Ok(made)
 }
 
-/// What rpmbuild makes the packages by: all of one specification.
+/// The specification by which rpmbuild makes the packages: one for all of them.
 fn specification_of(staged: &Path, files: &BTreeMap<&'static str, Vec<PathBuf>>) -> String {
     let own = &PARTS[PARTS.len() - 1];
     let mut text = format!(

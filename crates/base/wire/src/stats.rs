@@ -342,7 +342,7 @@ impl Stats {
             return Err(InvalidStats::Version { version });
         }
         let of_shards = |counter| (0..SHARDS).map(move |shard| word(place(shard, counter)));
-        // What a hostile program writes may be anything.
+        // A word that a hostile program writes may be anything.
         let sum = |counter| of_shards(counter).fold(0, u64::saturating_add);
         let record = |number| {
             let start = record_place(number);

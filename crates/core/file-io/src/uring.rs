@@ -202,8 +202,8 @@ fn part(left: usize) -> u32 {
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        // What was not passed to the kernel is given up; the rest must end, for the kernel uses the
-        // memory of the slots.
+        // Operations that were not passed to the kernel are given up; the rest must end, for the
+        // kernel uses the memory of the slots.
         for slot in self.queue.drain(..) {
             self.slots[slot] = None;
             self.free.push(slot);

@@ -26,7 +26,7 @@ enum Place {
     There,
 }
 
-/// What the key of a pool is.
+/// The memory of a pool, with its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Memory<R> {
     /// This end's: the region, and its key, once it is granted.

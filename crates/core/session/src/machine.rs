@@ -39,7 +39,7 @@ pub(crate) struct Letter {
     pub matters: Matter,
 }
 
-/// What it means if a frame does not arrive.
+/// The consequence of a frame that does not arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Matter {
     /// A request has no answer then.

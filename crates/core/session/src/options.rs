@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Who decides on a hello.
+/// The party that decides on a hello.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Admission {
     /// The program: [`crate::Sessions::accept`] or [`crate::Sessions::refuse`].
@@ -19,7 +19,7 @@ pub struct Options {
     /// Those of the messages that the frames are. A body that is longer than
     /// `receive_bytes_max` is not taken.
     pub messages: weft_message::Options,
-    /// Who decides on a hello. Default: the program.
+    /// The party that decides on a hello. Default: the program.
     pub admission: Admission,
     /// Sessions with all peers at most. A further hello is refused. Default 1,024.
     pub sessions_max: usize,

@@ -1,4 +1,4 @@
-//! What the formats of the store share: numbers of variable length, checksums with a seed.
+//! The parts that the store's formats share: numbers of variable length, checksums with a seed.
 //!
 //! Everything that is read back has a CRC-32C whose start value is made of the region, the epoch
 //! and the number of the file. So bytes of an earlier use, or of another file, never pass.

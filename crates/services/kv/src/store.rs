@@ -1,4 +1,4 @@
-//! What a front end sees of a store: ordered pairs, batches that are whole also across a crash.
+//! A store, as a front end sees it: ordered pairs, batches that are whole also across a crash.
 
 use std::ops::Bound;
 

@@ -19,7 +19,7 @@ fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// What a node does.
+/// The role of a node.
 enum Role {
     Follower,
     Leader(Box<Leader>),
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// What a primary counts as its backups.
+    /// The peers that a primary counts as its backups.
     fn counted(leader: &Leader) -> BTreeSet<Peer> {
         let in_doubt = leader.in_doubt.iter().flat_map(|doubt| &doubt.0);
         leader.recorded.iter().chain(in_doubt).copied().collect()

@@ -143,7 +143,7 @@ impl Cluster {
         cluster
     }
 
-    /// What the batches of an epoch leave.
+    /// The pairs that the batches of an epoch leave.
     fn pairs(&self, epoch: u32) -> Pairs {
         let mut pairs = Pairs::new();
         for (_, batch) in &self.histories[&epoch] {

@@ -218,7 +218,7 @@ fn truth<T: Number>(value: bool) -> T {
     if value { T::ONE } else { T::ZERO }
 }
 
-/// What is defined for all types; `None` for the rest.
+/// The operations that are defined for all types; `None` for the rest.
 fn of_numbers<T: Number>(operator: Operator, old: T, operand: T, compare: T) -> Option<T> {
     let is = |value: T| value != T::ZERO;
     Some(match operator {
@@ -247,7 +247,7 @@ fn of_numbers<T: Number>(operator: Operator, old: T, operand: T, compare: T) -> 
     })
 }
 
-/// What is defined for types with an order.
+/// The operations that are defined for types with an order.
 fn of_ordered<T: Number + PartialOrd>(
     operator: Operator,
     old: T,

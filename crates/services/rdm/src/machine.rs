@@ -33,7 +33,7 @@ const EARLY_PACKETS_MAX: usize = 1024;
 /// The way to a peer; none while it is being connected.
 pub(crate) type Door = Option<Handle>;
 
-/// What the machine knows; the endpoint is beside it, since a poll needs both.
+/// The state of the machine; the endpoint is beside it, since a poll needs both.
 pub(crate) struct Core<E: Endpoint, S: Surface> {
     pub(crate) surface: S,
     pub(crate) options: Options,

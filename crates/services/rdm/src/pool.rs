@@ -2,7 +2,8 @@
 
 use crate::peers::PeerId;
 
-/// Who has each chunk. The chunk that was given back last is the next, since it is in the cache.
+/// The holder of each chunk. The chunk that was given back last is the next, since it is in the
+/// cache.
 #[derive(Debug)]
 pub(crate) struct Pool {
     /// The peer that reads a chunk.

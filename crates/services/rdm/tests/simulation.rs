@@ -1,6 +1,6 @@
 //! Random programs over simulated nodes: messages by all ways, memory of peers, kills.
 //!
-//! What is checked: each message that was sent arrives once, with its bytes, in the order of its
+//! The checks: each message that was sent arrives once, with its bytes, in the order of its
 //! sender among those with one tag; each operation ends once; atomics add up; what is written is
 //! there; a death ends all that is under way with the dead one, and nothing else.
 

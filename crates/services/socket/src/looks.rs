@@ -1,6 +1,6 @@
 //! When a connection looks for the answer to its offer of a lane, and whether it may have one.
 
-/// What a connection did over TCP until some moment.
+/// The progress of a connection over TCP until some moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// Reads and writes.
@@ -30,7 +30,7 @@ impl Progress {
     }
 }
 
-/// What the library knows of how a program waits for a connection.
+/// The waits of a program for a connection, as far as the library knows them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waits {
     /// The connection is in epoll sets. True if one of them had no wait that the library saw.

@@ -676,7 +676,7 @@ impl ReceiveSide {
         if self.awaits_resend(lane) { 0 } else { self.rest(lane).bytes }
     }
 
-    /// What lies unread on the lane, if the peer's messages make sense.
+    /// The unread bytes on the lane, if the peer's messages make sense.
     fn rest<L: Carry>(&self, lane: &L) -> Rest {
         let mut cursor = self.position().cursor;
         let mut messages = 0;
@@ -718,7 +718,7 @@ impl ReceiveSide {
     }
 }
 
-/// What lies unread on the lane: the number of bytes, and the place behind them.
+/// The unread bytes on the lane: their number, and the place behind them.
 struct Rest {
     bytes: u64,
     end: ReceiveCursor,

@@ -50,7 +50,7 @@ pub enum Empty {
     Broken,
 }
 
-/// What became of the wakeups that were stale when a thread armed.
+/// The fate of the wakeups that were stale when a thread armed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drained {
     /// None of them is left in the kernel's socket.

@@ -50,7 +50,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     fn is_behind_all_wakeups(&mut self) -> bool {
         match self.origin() {
             Origin::Lane => self.is_quiet(),
-            // What lies on TCP before the lane stays there.
+            // Bytes that lie on TCP before the lane stay there.
             Origin::Tcp { at_most: Some(left @ ..=BEFORE_MAX) } => {
                 for what in [WaitFor::Data, WaitFor::Room] {
                     self.common.note_stale_if(|| self.lane.disarm(what));

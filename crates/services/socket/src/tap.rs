@@ -1,4 +1,4 @@
-//! What the messages of a lane mean to those who look at it from beside.
+//! The meaning of a lane's messages to those who look at it from beside.
 
 use crate::stream::tag;
 

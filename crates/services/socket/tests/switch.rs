@@ -408,7 +408,7 @@ fn left_before_it_was_asked(read: usize, most: usize) {
     }
     assert_eq!(receive.origin(&server), Origin::Return, "though bytes lie on the lane");
     receive.return_to_tcp(&server);
-    // What is skipped are the wakeup and the copies of bytes that were read.
+    // The skipped bytes are the wakeup and the copies of bytes that were read.
     assert_eq!(receive.origin(&server), Origin::Wakeups(1 + read as u64));
     receive.begin_tcp();
     receive.took_wakeups(1 + read);

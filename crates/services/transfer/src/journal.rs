@@ -178,7 +178,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// What the bytes of a journal say. A journal of another transfer, or of blocks of another
+    /// Reads a journal from its bytes. A journal of another transfer, or of blocks of another
     /// size, says nothing.
     #[must_use]
     pub fn read(bytes: &[u8], transfer: u128, block_bytes: u32) -> Self {

@@ -59,7 +59,7 @@ pub struct Terms {
     pub resumes: bool,
     /// Nothing is written; what would be is told.
     pub is_dry: bool,
-    /// What is not at the source is removed from copied directories.
+    /// Entries that are not at the source are removed from copied directories.
     pub deletes: bool,
     /// Files are opened with `O_DIRECT` where that is possible.
     pub is_direct: bool,
@@ -132,7 +132,7 @@ pub enum Need {
     Without(Vec<Range>),
 }
 
-/// What the target needs of `count` files from number `first` on.
+/// The parts that the target needs of `count` files from number `first` on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// The first.

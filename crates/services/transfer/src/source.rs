@@ -395,7 +395,7 @@ impl Source {
         }
     }
 
-    /// What there is to do. `has_buffer` says that a block may be loaded now. May have more after
+    /// The next job. `has_buffer` says that a block may be loaded now. There may be one after
     /// any call.
     pub fn poll_job(&mut self, has_buffer: bool) -> Option<Job> {
         if let Some(job) = self.jobs.pop_front() {
@@ -580,7 +580,7 @@ fn map_job(number: u64, file: &File, from: u64) -> Job {
     Job::Map { number, path: file.path.clone(), id: file.id, from }
 }
 
-/// What of `range` is in none of the sorted ranges `without`.
+/// The parts of `range` that are in none of the sorted ranges `without`.
 fn left_of(range: Range, without: &[Range]) -> Vec<Range> {
     debug_assert!(without.len() <= RANGES_MAX, "as many as a message has");
     let (mut left, mut start) = (Vec::new(), range.start);

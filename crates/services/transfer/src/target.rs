@@ -92,7 +92,7 @@ pub enum Made {
     Failed(Code, String),
 }
 
-/// What a driver has to do. Those but `Check` and `Finish` are to be done at once and in order.
+/// A task of a driver. All but `Check` and `Finish` are to be done at once and in order.
 #[derive(Clone, Debug)]
 pub enum Task {
     /// Make a directory, or a link or special file with its metadata. [`Target::made`] follows.
@@ -180,7 +180,7 @@ enum Phase {
 pub struct TargetOptions {
     /// Nothing is written.
     pub is_dry: bool,
-    /// What is not at the source is removed.
+    /// Entries that are not at the source are removed.
     pub deletes: bool,
     /// The driver may know a way for whole files without blocks.
     pub has_shortcut: bool,
@@ -474,7 +474,7 @@ impl Target {
         }
     }
 
-    /// What is there of a file, as [`Task::Check`] asked.
+    /// Takes the parts of a file that are there, as [`Task::Check`] asked.
     pub fn checked(&mut self, number: u64, checked: Checked) {
         let Some(file) = self.files.get_mut(&number) else { return };
         file.state = State::Coming;

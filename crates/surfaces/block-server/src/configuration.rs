@@ -1,4 +1,5 @@
-//! What is served: read from the words of the command line, or from a file in TOML.
+//! The configuration of the server: read from the words of the command line, or from a file in
+//! TOML.
 //!
 //! A file has the same words:
 //! ```toml

@@ -97,7 +97,7 @@ impl RemoteLun {
     }
 }
 
-/// What is done when a session ends, with the reason.
+/// The call that is made when a session ends, with the reason.
 pub type WhenOver = Box<dyn FnOnce(&str) + Send>;
 
 /// The end of a command: its number among those of a call, and what became of it.

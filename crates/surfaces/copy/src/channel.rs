@@ -116,7 +116,7 @@ impl Sender {
         self.came.notify_one();
     }
 
-    /// What leaves next: messages together, or a block. `None` at the end.
+    /// The next items to leave: messages together, or a block. `None` at the end.
     fn next(&self) -> Option<(Vec<u8>, Option<Space>, usize)> {
         let mut queue = self.queue.lock();
         while queue.items.is_empty() {

@@ -45,7 +45,7 @@ pub enum CopyError {
     /// The system refuses something that the transfer cannot do without.
     #[error("{what}: {why}")]
     System {
-        /// What.
+        /// The thing that the system refuses.
         what: &'static str,
         /// Why.
         why: String,

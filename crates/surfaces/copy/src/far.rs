@@ -317,7 +317,7 @@ fn lines(line: Line, terms: &Terms, more: &mut dyn More) -> Lines {
     }
 }
 
-/// Who asked for a third-party transfer hears of it.
+/// The end that asked for a third-party transfer hears of it.
 struct Asker(parking_lot::Mutex<Line>);
 
 impl Asker {

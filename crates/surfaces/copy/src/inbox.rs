@@ -1,7 +1,7 @@
 //! The queue of one end: what its threads and its peer tell its loop.
 //!
-//! What a walk finds and what a peer sends waits for room, so that neither fills the memory. What
-//! the own workers tell is bounded by the work that they were given, and never waits.
+//! The finds of a walk and the messages of a peer wait for room, so that neither fills the memory.
+//! The reports of the own workers are bounded by the work that they were given, and never wait.
 
 use std::collections::VecDeque;
 use std::time::Duration;

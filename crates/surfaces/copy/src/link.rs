@@ -27,7 +27,7 @@ pub(crate) trait Outlet: Send + Sync {
     fn message(&self, message: Message);
     /// Sends a block. Its memory is free again when the block has left.
     fn block(&self, block: Block, space: Space);
-    /// What was sent last arrives, then nothing more comes.
+    /// The last item that was sent arrives, then nothing more comes.
     fn finish(&self);
 }
 

@@ -1,4 +1,5 @@
-//! What the target makes beside files: directories, links, special files, and their removal.
+//! The entries that the target makes beside files: directories, links, special files; and their
+//! removal.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;

@@ -107,7 +107,7 @@ fn times(metadata: &Metadata) -> Timestamps {
     Timestamps { last_access: one(metadata.accessed), last_modification: one(metadata.modified) }
 }
 
-/// What could not be kept is told once, and first what weighs most.
+/// Attributes that could not be kept are told once, and first the one that weighs most.
 #[derive(Default)]
 struct Losses(Lost);
 

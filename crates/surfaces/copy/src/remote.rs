@@ -213,7 +213,7 @@ fn greet(line: &mut Line, hello: Hello) -> Result<Welcome, CopyError> {
             said?;
             Err(CopyError::Refused(format!("no answer: {why}")))
         }
-        // What a shell prints at its start is no message, either.
+        // A text that a shell prints at its start is no message, either.
         Err(error) => Err(CopyError::Refused(format!("it answers something else: {error}"))),
     }
 }

@@ -1,4 +1,4 @@
-//! What a person or a script hears of a transfer while it goes on.
+//! The news that a person or a script hears of a transfer while it goes on.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

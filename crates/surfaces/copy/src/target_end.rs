@@ -253,7 +253,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// What went wrong, with the path that it has at the source, which is the one that a person
+    /// The trouble, with the path that it has at the source, which is the one that a person
     /// named.
     fn told(&self, mut trouble: Trouble) -> Trouble {
         if let (Some(name), Some(original)) = (&self.renames, &self.original)

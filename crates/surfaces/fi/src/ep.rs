@@ -133,7 +133,7 @@ pub extern "C" fn open2(
 extern "C" fn close(ep: Object<EpObject>) -> c_int {
     let mut state = ep.domain.lock();
     let Some(mut closed) = state.endpoints[ep.number].take() else { return -errno::EINVAL };
-    // What was accepted for peers leaves first, as far as they take it.
+    // Operations that were accepted for peers leave first, as far as the peers take them.
     closed.leave();
     if let Some(av) = closed.av {
         state.av(av).uses -= 1;

@@ -66,7 +66,7 @@ pub mod flag {
     pub const TELLS_UNREAD: u32 = 1 << 17;
     /// This end ended its sending direction on TCP while it had no lane.
     pub const SENDING_SHUT: u32 = 1 << 18;
-    /// What waits in the kernel's socket is or was bounded ([`crate::backlog`]).
+    /// The backlog in the kernel's socket is or was bounded ([`crate::backlog`]).
     pub const BOUNDED: u32 = 1 << 19;
     /// The daemon did not answer an offer: the connection asks again, after a while.
     pub const PUT_OFF: u32 = 1 << 20;

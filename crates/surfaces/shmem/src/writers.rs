@@ -25,7 +25,7 @@ static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
 /// The time until which faults there are of the move.
 static UNTIL: AtomicU64 = AtomicU64::new(0);
-/// What was done at a fault before.
+/// The former action at a fault.
 static FORMER: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Has threads wait that write to the range, until it is released.

@@ -1,4 +1,4 @@
-//! What a request gets: the rules of who may ask for what.
+//! The reply to a request: the rules of who may ask for what.
 
 use std::convert::Infallible;
 use std::net::IpAddr;

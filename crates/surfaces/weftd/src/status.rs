@@ -478,8 +478,7 @@ pub struct ProcessStatus {
     pub uid: u32,
     /// The name that the program gave.
     pub name: String,
-    /// What it counted; `None` for a program that shows no counters, as one that has endpoints
-    /// alone.
+    /// Its counts; `None` for a program that shows no counters, as one that has endpoints alone.
     #[serde(default)]
     pub streams: Option<StreamCounts>,
     /// Its connections that stayed on TCP last.

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// What an operation did to the key.
+/// The action of an operation on the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// It wrote this value.
@@ -23,7 +23,7 @@ pub struct Operation {
     pub start: Duration,
     /// When its answer came. A write without an answer may have happened, at any time since.
     pub end: Option<Duration>,
-    /// What it did.
+    /// Its action.
     pub action: Action,
 }
 

@@ -378,7 +378,7 @@ fn at_etcd() -> Outcome {
     await_in_sync(&ports, 2);
     let count = load.check(&ports);
     println!("{count} operations are linearizable");
-    // What cannot be is refused.
+    // Impossible starts are refused.
     let ended = nodes[place_of_next].take().expect("it runs");
     ended.signal(Signal::KILL);
     let _ = ended.wait(LIMIT);

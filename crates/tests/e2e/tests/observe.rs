@@ -1,4 +1,4 @@
-//! What users see of a node: metrics, `weft top`, the dashboard, `weft doctor`.
+//! The views that users have of a node: metrics, `weft top`, the dashboard, `weft doctor`.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::path::Path;

@@ -102,7 +102,7 @@ struct Directed<'a> {
     class: LinkClass,
 }
 
-/// What is known of a document, while it is read.
+/// The known parts of a document, while it is read.
 struct Reader<'a> {
     elements: Elements<'a>,
     keys: HashMap<&'a str, Key<'a>>,

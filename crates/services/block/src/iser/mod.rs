@@ -2,8 +2,9 @@
 //! memory that the initiator granted, and gets from there.
 //!
 //! Source: 002 (back end: a read is an RDMA write of the target, a write its RDMA read), RFC 7145.
-//! What iSER adds to iSCSI, a session of `weft-session` has: a hello in place of the login, credits
-//! in place of CmdSN and posted receives, keys for the life of the session in place of STags.
+//! A session of `weft-session` has the additions of iSER to iSCSI: a hello in place of the login,
+//! credits in place of CmdSN and posted receives, keys for the life of the session in place of
+//! STags.
 //!
 //! | step | read | write |
 //! |---|---|---|

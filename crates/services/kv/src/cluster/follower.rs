@@ -1,4 +1,4 @@
-//! What a node that is no primary does next.
+//! The next step of a node that is no primary.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who is the primary: the record of a cluster, leases, and the choice of the next primary.
+//! The primary of a cluster: the record, leases, and the choice of the next primary.
 //! Without I/O.
 //!
 //! The scheme is that of PacificA (Lin et al., MSR-TR-2008-25). A small record says who is the

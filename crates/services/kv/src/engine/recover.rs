@@ -208,8 +208,8 @@ impl Replay<'_> {
         Ok(header.filter(|header| (header.region, header.number) == (self.region, number)))
     }
 
-    /// What a segment behind the end is. A file is there with its space or not at all, so a short
-    /// one was cut.
+    /// The state of a segment behind the end. A file is there with its space or not at all, so a
+    /// short one was cut.
     fn later(&self, number: u64) -> Result<Later, StoreError> {
         let header = self.header(number)?;
         let name = name_of(number);

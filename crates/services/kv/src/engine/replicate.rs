@@ -1,4 +1,4 @@
-//! What replication asks of an engine: what it writes, what it has, and its bytes.
+//! The requests of replication to an engine: for its writes, its inventory and its bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -65,8 +65,8 @@ impl Engine {
         *self.core.shipper.write() = shipper;
     }
 
-    /// What a backup needs at this moment: `give` gets it before the shipper gets anything that
-    /// was written later. The snapshot keeps the bytes.
+    /// The parts that a backup needs at this moment: `give` gets them before the shipper gets
+    /// anything that was written later. The snapshot keeps the bytes.
     pub fn offer(&self, give: impl FnOnce(Offer, Snapshot)) {
         let core = &self.core;
         let _flusher = core.flusher.lock();

@@ -1,4 +1,5 @@
-//! What a manifest says: the tables, segments and places of a region, and how an edit changes them.
+//! The content of a manifest: the tables, segments and places of a region, and how an edit changes
+//! them.
 
 use std::collections::BTreeMap;
 

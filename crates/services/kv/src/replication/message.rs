@@ -1,4 +1,4 @@
-//! What primary and backup of a region say to each other, over channels that keep the order.
+//! The messages between primary and backup of a region, over channels that keep the order.
 
 use serde::{Deserialize, Serialize};
 

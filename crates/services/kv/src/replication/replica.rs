@@ -28,7 +28,7 @@ pub struct Replica {
     catch_up_bytes: u64,
     /// Segments that were written and not synced, where batches are to be synced.
     unsynced: BTreeSet<u64>,
-    /// What is wrong with the store that was there, until it was replaced.
+    /// The damage to the store that was there, until it was replaced.
     damage: Option<String>,
 }
 
@@ -65,7 +65,7 @@ impl Replica {
         Ok(Self { disk, options, epoch, lsn, mode, catch_up_bytes: 0, unsynced, damage })
     }
 
-    /// What is wrong with the store: it counts as empty until it has joined. It must not become
+    /// The damage to the store: it counts as empty until it has joined. It must not become
     /// the primary, whatever the record of the cluster says of it.
     #[must_use]
     pub fn damage(&self) -> Option<&str> {

@@ -39,7 +39,7 @@ pub struct Model {
 pub type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl Model {
-    /// What the first batches leave.
+    /// The pairs that the first batches leave.
     pub fn after(&self, lsn: u64) -> Pairs {
         let mut pairs = Pairs::new();
         let seen = self.batches.iter().filter(|(number, _)| *number <= lsn);

@@ -95,7 +95,7 @@ fn an_error_of_the_device_ends_the_writes_and_not_the_reads() {
         let key = b"key".to_vec();
         let refused = engine.write(vec![Change::Delete { key }]);
         assert!(matches!(refused, Err(StoreError::ReadOnly(_))), "{refused:?}");
-        // What can still be read is what was committed, or what the next opening will have.
+        // The pairs that can still be read were committed, or the next opening will have them.
         let (committed, pairs) = (engine.newest().0, model.after(engine.newest().0));
         assert!(committed >= model.acknowledged);
         for (key, value) in &pairs {

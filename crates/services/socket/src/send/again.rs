@@ -1,5 +1,5 @@
-//! What a direction sends again over TCP when it goes back there: the bytes of the lane that the
-//! peer has not taken, and across a network the record before them.
+//! The bytes that a direction sends again over TCP when it goes back there: those of the lane that
+//! the peer has not taken, and across a network the record before them.
 
 use weft_fabric::{Carry, SendCursor};
 use zerocopy::{FromBytes, IntoBytes};

@@ -50,13 +50,13 @@ type Key = (String, String, u32);
 struct Watched {
     tap: Tap,
     ends: Ends,
-    /// What each end had sent when the capture began.
+    /// The bytes that each end had sent when the capture began.
     base: [u64; 2],
-    /// What of it was captured or is known to be lost.
+    /// The bytes of each end that were captured or are known to be lost.
     place: [u64; 2],
 }
 
-/// What was captured.
+/// The counts of a capture.
 #[derive(Clone, Copy, Default, Debug, serde::Serialize)]
 struct Sums {
     connections: u64,
@@ -174,7 +174,7 @@ impl Watched {
         for direction in 0..2 {
             self.tap.follow(direction, announces);
             self.base[direction] = self.tap.sent(direction);
-            // What lies unread was sent before, and is captured still.
+            // Unread bytes were sent before, and are captured still.
             let unread = self.tap.unread(direction, announces);
             self.base[direction] = self.base[direction].saturating_sub(unread);
         }

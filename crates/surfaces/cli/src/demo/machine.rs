@@ -73,7 +73,7 @@ impl Machine {
     }
 }
 
-/// What a figure is of.
+/// The traffic that a figure is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Bytes in one direction.

@@ -35,7 +35,7 @@ const MEASUREMENTS: &[Measurement] = &[
 /// The one-way time of TCP over loopback up to which a machine is as it should be.
 const TCP_SHOULD_US: f64 = 20.0;
 
-/// What was measured. A busy machine is not judged by it.
+/// The measured checks. A busy machine is not judged by them.
 pub fn checks(is_busy: bool) -> Vec<Check> {
     let tcp = tcp_us();
     let judged = |name, us, should_us, tcp| judged(name, us, should_us, tcp, is_busy);

@@ -39,11 +39,11 @@ enum State {
 struct Check {
     name: &'static str,
     state: State,
-    /// What was found.
+    /// The finding.
     found: String,
-    /// What to change; empty if nothing.
+    /// The change to make; empty if there is none.
     change: String,
-    /// What that gains; empty if nothing.
+    /// The gain from that; empty if there is none.
     gain: String,
 }
 

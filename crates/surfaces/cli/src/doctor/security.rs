@@ -1,4 +1,4 @@
-//! What the kernel has and permits.
+//! The features that the kernel has, and the rights that it gives.
 
 use rustix::fs::{MemfdFlags, SealFlags};
 

@@ -8,7 +8,7 @@ use weftd::INTERFACE;
 use super::name_of;
 use super::state::{Made, State};
 
-/// What is there of a node.
+/// The parts of a node that are there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Health {
     /// All of it.
@@ -20,7 +20,7 @@ pub enum Health {
 }
 
 impl Health {
-    /// What is lost, for people and programs; `None` if nothing is.
+    /// The lost part, for people and programs; `None` if no part is lost.
     pub const fn lost(self) -> Option<&'static str> {
         match self {
             Self::Whole => None,

@@ -36,7 +36,7 @@ pub fn status(json: bool, socket: &ControlSocket) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// What the node of a device has lost.
+/// The part that the node of a device has lost.
 fn lost(device: &DeviceStatus, healths: &[Health]) -> Option<&'static str> {
     let place = usize::try_from(device.node).ok()?;
     healths.get(place).and_then(|health| health.lost())

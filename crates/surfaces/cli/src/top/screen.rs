@@ -121,7 +121,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, detail: Rect, state: &mut State
     }
 }
 
-/// What an empty table says.
+/// The text of an empty table.
 fn nothing(view: View, filter: &str) -> String {
     if !filter.is_empty() {
         return format!("nothing has {filter:?} in it; escape shows all");

@@ -1,4 +1,4 @@
-//! What `weft top` shows, and what its keys change.
+//! The content of `weft top`, and the changes that its keys make.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use weftd::{Status, Users};
@@ -7,7 +7,7 @@ use super::Pair;
 use super::history::History;
 use super::sheet::{Sheet, View};
 
-/// What to do after a key.
+/// The step after a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     Continue,

@@ -28,10 +28,10 @@ const ACCESS: Access = Access::READ.union(Access::WRITE);
 
 type FabricSessions = Sessions<AnyEndpoint>;
 
-/// What is heard before the loop of an end begins.
+/// The messages that are heard before the loop of an end begins.
 pub(crate) type Early = mpsc::Receiver<Result<Message, CopyError>>;
 
-/// Who hears what comes.
+/// The hearer of all that comes.
 pub(crate) enum Ear {
     /// The conversation before the transfer.
     Early(mpsc::SyncSender<Result<Message, CopyError>>),
@@ -68,7 +68,7 @@ impl Ear {
                     Incoming::Sent => Ok(()),
                     Incoming::Block(..) => to.try_send(Err(Offence("a block too early").into())),
                 };
-                // Who says so much before the transfer is not listened to.
+                // A peer that says so much before the transfer is not listened to.
                 if sent.is_ok() { Heard::InTime } else { Heard::ByNobody }
             }
             Self::Deaf => Heard::ByNobody,

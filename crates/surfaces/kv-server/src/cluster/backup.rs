@@ -40,7 +40,7 @@ const CLOSED_WITHIN: Duration = Duration::from_millis(500);
 /// The code of a refusal: the node takes nothing from this primary at present.
 const NOT_NOW: u16 = 1;
 
-/// Who may send.
+/// The primaries that may send.
 struct Gate {
     /// Primaries of this epoch and later ones; nobody if none.
     follows: Option<Epoch>,
@@ -64,7 +64,7 @@ struct Done {
     answer: Result<Option<Envelope>, String>,
 }
 
-/// What the service, the writer and the thread of control share.
+/// The state that the service, the writer and the thread of control share.
 pub(super) struct Backup {
     cluster: String,
     gate: Mutex<Gate>,
@@ -150,7 +150,7 @@ impl Backup {
         gate.follows = None;
         if gate.session.take().is_some() {
             self.bell.ring();
-            // What it puts later goes nowhere, also if this takes longer.
+            // Messages that it puts later go nowhere, also if this takes longer.
             self.ended.wait_for(&mut gate, CLOSED_WITHIN);
         }
         drop(gate);

@@ -31,7 +31,7 @@ const GRACE: Duration = Duration::from_millis(500);
 /// Questions for the lease in the time of one.
 const ASKS_A_LEASE: u32 = 6;
 
-/// What a link knows.
+/// The data of a link.
 pub(super) struct Link {
     pub peer: Peer,
     /// The place of the backup on the fabric.

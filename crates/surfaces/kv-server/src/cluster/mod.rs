@@ -75,7 +75,7 @@ struct Counters {
     caught_up: AtomicU64,
 }
 
-/// What the front end and the thread of control share.
+/// The state that the front end and the thread of control share.
 struct Shared {
     view: RwLock<Arc<View>>,
     reign: RwLock<Option<Arc<Reign>>>,
@@ -85,7 +85,7 @@ struct Shared {
     was_deposed: AtomicBool,
     wants_failover: AtomicBool,
     is_ending: AtomicBool,
-    /// What is wrong, for the status.
+    /// The trouble, for the status.
     trouble: Mutex<Option<String>>,
     control: Arc<Bell>,
     counters: Arc<Counters>,
@@ -262,7 +262,7 @@ impl Store for ClusterNode {
     fn commit(&self, upto: Lsn) -> Result<(), StoreError> {
         let unknown =
             || StoreError::Unknown("this node was deposed before it had an answer".to_owned());
-        // What waits from the reign before cannot be told from what is new.
+        // Writes that wait from the reign before cannot be told from new ones.
         if self.shared.was_deposed.swap(false, Ordering::AcqRel) {
             return Err(unknown());
         }

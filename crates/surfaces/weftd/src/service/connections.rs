@@ -189,7 +189,7 @@ impl Connections {
             from.may_command || ends.iter().all(is_own)
         };
         let found = self.matchmaker.pairs().find(is_it).filter(may_see);
-        // Who may not see it is not told that it exists.
+        // A user who may not see it is not told that it exists.
         let shown = found.ok_or_else(|| "no such connection of yours is on the fabric".to_owned());
         let shown = shown.and_then(|pair| {
             let shown = Segment::reopen_read_only(pair.memory.as_fd());

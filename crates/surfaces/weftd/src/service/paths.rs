@@ -67,7 +67,7 @@ impl SharedPaths {
     }
 }
 
-/// What the program says.
+/// A statement of the program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
     /// Its endpoint, at which others try this host.

@@ -55,7 +55,7 @@ pub(super) struct Pair {
     pub turn: Turn,
 }
 
-/// Who was asked whether a peer lives, since it was heard.
+/// The parties that were asked whether a peer lives, since it was heard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Doubt {
     Nobody,

@@ -29,7 +29,7 @@ pub struct TappedMessage {
 struct Seen {
     /// The next message, and where the sink's bytes begin that it may announce.
     next: Option<(u64, u64)>,
-    /// What is known of that while it is not certain.
+    /// The known bounds of that while it is not certain.
     bounds: Option<Bounds>,
 }
 
@@ -41,7 +41,7 @@ struct Bounds {
     high: u64,
 }
 
-/// What was found in a direction.
+/// The result of a look at a direction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
     /// Nothing new.
