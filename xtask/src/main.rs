@@ -1,5 +1,5 @@
-//! Layer 5: the tasks `cargo demo`, `cargo verify` and `cargo xtask package`, which cargo alone cannot
-//! express.
+//! Layer 5: the tasks `cargo demo`, `cargo verify` and `cargo xtask package`, which cargo alone
+//! cannot express.
 //!
 //! `cargo demo` builds the command and its preload library and runs `weft demo`. `cargo verify`
 //! runs every check and prints a table. May not depend on other crates of the workspace: it must

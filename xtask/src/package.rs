@@ -227,21 +227,9 @@ fn scripts_of(part: &Part) -> Vec<(&'static str, &'static str)> {
         return Vec::new();
     }
     vec![
-        (
-            "postinst",
-            "#!/bin/sh\nset -e\nif [ -d /run/systemd/system ]; then\n    systemctl daemon-reload\n    \
-             systemctl enable weft-daemon.service\n    systemctl restart weft-daemon.service\nfi\n",
-        ),
-        (
-            "prerm",
-            "#!/bin/sh\nset -e\nif [ \"$1\" = remove ] && [ -d /run/systemd/system ]; then\n    \
-             systemctl disable --now weft-daemon.service\nfi\n",
-        ),
-        (
-            "postrm",
-            "#!/bin/sh\nset -e\nif [ -d /run/systemd/system ]; then\n    systemctl daemon-reload\nfi\n\
-             if [ \"$1\" = purge ]; then\n    rm -rf /var/lib/weft /run/weft\nfi\n",
-        ),
+        ("postinst", include_str!("../../packaging/weft-daemon.postinst")),
+        ("prerm", include_str!("../../packaging/weft-daemon.prerm")),
+        ("postrm", include_str!("../../packaging/weft-daemon.postrm")),
     ]
 }
 
@@ -300,10 +288,7 @@ fn specification_of(staged: &Path, files: &BTreeMap<&'static str, Vec<PathBuf>>)
         }
         text.push('\n');
     }
-    text += "%post -n weft-daemon\nif [ -d /run/systemd/system ]; then systemctl daemon-reload; systemctl \
-             try-restart weft-daemon.service; fi\n\n%preun -n weft-daemon\nif [ \"$1\" = 0 ] && [ -d \
-             /run/systemd/system ]; then systemctl disable --now weft-daemon.service; fi\n";
-    text
+    text + include_str!("../../packaging/weft-daemon.spec-scripts")
 }
 
 /// All files as they lie below `/`.

@@ -89,8 +89,8 @@ pub struct Hello {
 pub enum Meeting {
     /// On the connection of the hello.
     Here,
-    /// On the fabric, where the sender of the hello offers a service; on the connection of the hello
-    /// if the receiver does not reach it.
+    /// On the fabric, where the sender of the hello offers a service; on the connection of the
+    /// hello if the receiver does not reach it.
     Nearby {
         /// The service, as `NAME@HOST`.
         at: String,

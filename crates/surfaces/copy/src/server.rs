@@ -109,8 +109,8 @@ impl Server {
     /// Listens, for transfers below a directory.
     ///
     /// # Errors
-    /// [`CopyError`]: the address is not of the loopback and there is neither a key nor a fabric, or
-    /// the directory or the address cannot be used.
+    /// [`CopyError`]: the address is not of the loopback and there is neither a key nor a fabric,
+    /// or the directory or the address cannot be used.
     pub fn new(root: &Path, options: ServeOptions) -> Result<Self, CopyError> {
         let key = options.key.as_deref().map(Key::of_text).transpose()?;
         let listens = key.is_some() || options.listen.ip().is_loopback();

@@ -1,6 +1,6 @@
 //! Two hosts made of the kernel's namespaces, joined by a cable: endpoints, direct sockets and the
 //! Ethernet device across them, and what becomes of them when anything dies.
-//! `programs/hosts.py`, `programs/host_paths.py`, `programs/host_services.py` and `programs/host_transfer.py` have the
+//! `hosts.py`, `host_paths.py`, `host_services.py` and `host_transfer.py` of `programs` have the
 //! cases.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 

@@ -1,8 +1,8 @@
 //! The thread that drives the sessions of one endpoint.
 //!
 //! The ends of transfers give it orders, and it tells their loops what came. It waits for no loop:
-//! a request of a session whose loop is behind is answered when that has caught up, and the other end
-//! has a bounded number of requests.
+//! a request of a session whose loop is behind is answered when that has caught up, and the other
+//! end has a bounded number of requests.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
