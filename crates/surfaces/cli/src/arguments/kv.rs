@@ -84,7 +84,7 @@ pub struct ServeArguments {
     /// A file with the password that clients say in its first line
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// Where the record of the cluster is: etcd://HOST:PORT[,HOST:PORT], or dir:PATH on one host
+    /// Where the record of the cluster is: etcd://HOST:PORT,…, or dir:PATH on one host
     #[arg(long, value_name = "PLACE", requires = "cluster")]
     pub coord: Option<String>,
     /// The name of the cluster
