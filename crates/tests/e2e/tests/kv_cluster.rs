@@ -31,7 +31,7 @@ const KEYS: usize = 12;
 
 fn main() -> ExitCode {
     suite::main(vec![
-        Case::new("nothing_answered_is_lost_when_the_primary_is_killed", || kills(2)),
+        Case::new("nothing_answered_is_lost_when_the_primary_is_killed", || kills(1)),
         Case::new("many_kills_of_primaries_lose_nothing", || kills(40))
             .within(Duration::from_secs(1_200))
             .long("each kill takes some seconds"),
@@ -85,6 +85,16 @@ fn await_in_sync(ports: &[u16], backups: usize) -> u16 {
         let (port, status) = primary(ports);
         let in_sync = status["regions"][0]["in_sync"].as_array().map(Vec::len);
         (in_sync == Some(backups)).then_some(port)
+    })
+}
+
+/// Reads a key at the primary. An answer that promises that nothing was done is no answer yet: a
+/// primary without time on a busy machine loses its lease.
+fn get(ports: &[u16], key: &str) -> Value {
+    await_some("a read", || {
+        let answer = connect(primary(ports).0).ok()?.ask(&format!("GET {key}")).ok()?;
+        let is_refused = |text: &str| text.starts_with("MOVED") || text.starts_with("CLUSTERDOWN");
+        (!matches!(&answer, Value::Error(text) if is_refused(text))).then_some(answer)
     })
 }
 
@@ -157,9 +167,8 @@ impl Load {
             }
         }
         let last = histories.values().flatten().filter_map(|it| it.end).max().unwrap_or_default();
-        let mut client = connect(primary(ports).0).expect("the primary listens");
         for (key, history) in &mut histories {
-            let value = match client.ask(&format!("GET key{key}")).expect("an answer") {
+            let value = match get(ports, &format!("key{key}")) {
                 Value::Bulk(text) => std::str::from_utf8(&text).ok().and_then(|it| it.parse().ok()),
                 _ => None,
             };
@@ -277,19 +286,15 @@ fn kills(rounds: usize) -> Outcome {
     }
     let count = load.check(&ports);
     println!("{count} operations are linearizable");
+    // All is there again after all were killed, and after all were ended.
+    ports.into_iter().for_each(|port| kill_process(pid_of(port), Signal::KILL).expect("it runs"));
     cluster.signal(Signal::TERM);
-    assert_eq!(cluster.wait(LIMIT).code(), 0);
-    // All is there again after all were ended, and after all were killed.
-    for signal in [Signal::TERM, Signal::KILL] {
+    let _ = cluster.wait(LIMIT);
+    for _ in 0..2 {
         let cluster = up();
-        let (port, _) = primary(&ports);
-        let mut client = connect(port).expect("it listens");
-        assert_eq!(client.ask("GET last").expect("an answer"), text("word"));
-        for port in ports {
-            let _ = status_of(port).map(|_| kill_process(pid_of(port), signal));
-        }
+        assert_eq!(get(&ports, "last"), text("word"));
         cluster.signal(Signal::TERM);
-        let _ = cluster.wait(LIMIT);
+        assert_eq!(cluster.wait(LIMIT).code(), 0);
     }
     for number in 0..3 {
         let mut command = node.weft(["kv", "admin", "check", "--data"]);

@@ -115,7 +115,8 @@ fn end(slots: Vec<Slot>) -> ExitCode {
     for child in &mut children {
         loop {
             match child.try_wait() {
-                Ok(Some(status)) if status.success() => break,
+                // One that still starts ends by the signal itself.
+                Ok(Some(status)) if status.success() || status.signal() == Some(SIGTERM) => break,
                 Ok(None) if Instant::now() < until => std::thread::sleep(LOOK / 5),
                 _ => {
                     let _ = child.kill();
