@@ -319,7 +319,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
     }
 
     #[inline(never)]
-    fn make_ready(&mut self, to: PeerId) -> Result<Door, Refusal> {
+    pub(crate) fn make_ready(&mut self, to: PeerId) -> Result<Door, Refusal> {
         let it = self.core.peers.at(to);
         match it.state {
             State::Down => Err(Refusal::PeerDown),

@@ -8,7 +8,7 @@ use crate::matching::{Envelope, Selector, Spot};
 use crate::memory::{Fault, Memory, Span, Surface};
 use crate::outcome::{Failure, Kind, Outcome};
 use crate::packet::{ANSWERED, Body, Code, DATA, First, Packet, Reader};
-use crate::peers::PeerId;
+use crate::peers::{PeerId, State};
 use crate::slab::Slab;
 
 /// The messages that a receive is for.
@@ -158,6 +158,21 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             }
         }
         core.posted[side].post(selector, receive);
+        if let Some(from) = wanted.from {
+            self.watch(from);
+        }
+    }
+
+    /// Meets the one peer that a receive waits for, as only the end of a peer that was met is told.
+    /// One that has ended already sends nothing more.
+    #[inline]
+    fn watch(&mut self, from: PeerId) {
+        match self.core.peers.at(from).state {
+            State::Live(_) | State::Connecting => {}
+            // A failure ends the receive.
+            State::Idle => drop(self.make_ready(from)),
+            State::Down => self.core.lose_messages(from, None),
+        }
     }
 
     /// Looks for a message that has arrived. Its card is reported as [`Kind::Peek`], or that there

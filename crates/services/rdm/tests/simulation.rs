@@ -468,3 +468,72 @@ fn what_a_registration_does_not_allow_is_refused_and_changes_nothing() {
     assert!(read_only.to_vec().iter().all(|byte| *byte == 0));
     assert!(run.nodes[1].shared.to_vec().iter().all(|byte| *byte == 0));
 }
+
+/// Posts a receive at node 0.
+fn receive_at_first(run: &mut Run, is_tagged: bool, from: Option<weft_rdm::PeerId>, token: u64) {
+    let wanted = Wanted { is_tagged, from, tag: 0, ignore: 0 };
+    run.nodes[0].end.rdm.receive(&wanted, Bytes::zeros(60_000), None, token);
+}
+
+/// Lets time go by for the living, and returns the tokens and failures that node 0 is told.
+fn told(run: &mut Run) -> Vec<(u64, Option<Failure>)> {
+    for _ in 0..2_000 {
+        run.world.advance(10_000);
+        for node in run.nodes.iter_mut().filter(|node| node.lives) {
+            node.end.poll();
+        }
+    }
+    let outcomes = std::mem::take(&mut run.nodes[0].end.outcomes);
+    let mut told: Vec<_> =
+        outcomes.iter().map(|it| (it.token.expect("all have names"), it.failure)).collect();
+    told.sort_by_key(|it| it.0);
+    told
+}
+
+#[test]
+fn a_death_ends_receives_from_the_dead_one_and_none_from_any_source() {
+    for seed in 0..4 {
+        let mut run = Run::new(seed, 3);
+        let (peer, other) = (run.name(0, 1), run.name(0, 2));
+        let label = |is_tagged: bool| Label { tag: is_tagged.then_some(0), data: None };
+        receive_at_first(&mut run, true, None, 1);
+        receive_at_first(&mut run, false, None, 2);
+        // Node 0 has sent nothing to its peer, and nothing came from it.
+        receive_at_first(&mut run, true, Some(peer), 3);
+        assert_eq!(told(&mut run), []);
+        let long = Bytes::zeros(50_000);
+        let sends = seed % 2 == 1;
+        if sends {
+            let rdm = &mut run.nodes[0].end.rdm;
+            let begun = rdm.send(peer, label(true), &long, How::Delivered, Some(4));
+            assert_eq!(begun, Ok(Begun::UnderWay));
+        }
+        run.nodes[1].lives = false;
+        Fake::end(2);
+        let (address, _) = run.nodes[1].end.rdm.name();
+        run.world.kill(address);
+        let down = Some(Failure::PeerDown);
+        let ended = [(3, down), (4, down)];
+        assert_eq!(told(&mut run), ended[..1 + usize::from(sends)]);
+        // What is begun after the death fails, too; a receive from somebody else waits.
+        receive_at_first(&mut run, false, Some(peer), 5);
+        receive_at_first(&mut run, true, Some(other), 6);
+        assert_eq!(told(&mut run), [(5, down)]);
+        let begun = run.nodes[0].end.rdm.send(peer, label(true), &long, How::Sent, Some(7));
+        assert_eq!(begun, Err(Refusal::PeerDown));
+        // A newcomer is served by the receives that were posted before the only peer died.
+        let to = run.name(2, 0);
+        for (token, is_tagged) in [(1, true), (2, false), (3, true)] {
+            let (label, short) = (label(is_tagged), Bytes::zeros(8));
+            let send = |run: &mut Run| {
+                run.nodes[2].end.rdm.send(to, label, &short, How::Sent, Some(token))
+            };
+            while send(&mut run).is_err() {
+                run.nodes[2].end.rdm.poll();
+                run.nodes[0].end.poll();
+                run.world.advance(1_000);
+            }
+        }
+        assert_eq!(told(&mut run), [(1, None), (2, None), (6, None)]);
+    }
+}
