@@ -338,7 +338,10 @@ impl<E: Endpoint> Connection<E> {
             return;
         }
         self.decline(number);
-        let may_have_data = !on_lane || self.plan.network.is_some();
+        // The peer may have left the lane since the look, and have sent data over TCP. A close
+        // answers these with a reset, as without a lane. Wakeups are no data.
+        let has_unread = host.got.get() < self.hosts[1 - number].accepted.get();
+        let may_have_data = !on_lane || self.plan.network.is_some() || has_unread;
         if self.close_socket(number, abort) && may_have_data {
             // Data came meanwhile, so the kernel sent a reset. Across a network they may have come
             // before the word that says that they go over TCP.
