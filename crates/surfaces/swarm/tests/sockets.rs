@@ -69,7 +69,7 @@ fn mistakes_of_a_driver_are_found() {
         (0, Mistakes { wakeup_before_switch: true, ..none }),
         (2595, Mistakes { leave_silently: true, ..none }),
         (18, Mistakes { wakeups_uncounted: true, ..none }),
-        (40_253, Mistakes { close_before_wakeups: true, ..none }),
+        (4876, Mistakes { close_before_wakeups: true, ..none }),
         (247, Mistakes { attach_without_arming: true, ..none }),
         (215, Mistakes { send_nothing_again: true, ..none }),
         (161, Mistakes { forget_too_early: true, ..none }),
