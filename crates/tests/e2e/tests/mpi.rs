@@ -166,8 +166,11 @@ fn a_killed_rank_ends_the_job_and_leaves_nothing() -> Outcome {
             assert!(killed.elapsed() < END_WITHIN, "ranks are left");
             std::thread::sleep(Duration::from_millis(20));
         }
-        let endpoints = |status: &serde_json::Value| !status.to_string().contains("fi loop");
-        let _ = node.await_status("without the endpoints of the job", endpoints);
+        let is_over = |status: &serde_json::Value| {
+            let is_none = |what: &str| status[what].as_array().is_some_and(Vec::is_empty);
+            is_none("endpoints") && is_none("processes")
+        };
+        let _ = node.await_status("without the endpoints of the job", is_over);
     }
     Ok(())
 }
