@@ -87,6 +87,7 @@ mod receive;
 mod recent;
 #[cfg(not(loom))]
 mod registers;
+#[cfg(not(loom))]
 pub use registers::read_registers;
 #[cfg(not(loom))]
 mod requests;
