@@ -30,7 +30,10 @@ fn main() -> ExitCode {
         cases.push(Case::new(name, move || fetch(under, MIDDLE_BYTES, 1)));
     }
     cases.push(Case::new("curl_puts_many_requests_on_one_connection", keep_alive));
-    cases.push(Case::new("curl_starts_the_daemon_that_is_missing", daemon_starts));
+    cases.push(
+        Case::new("curl_starts_the_daemon_that_is_missing", daemon_starts)
+            .alone("a daemon that starts has to answer before all is over TCP"),
+    );
     suite::main(cases)
 }
 

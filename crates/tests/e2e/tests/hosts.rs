@@ -21,7 +21,8 @@ fn main() -> ExitCode {
     let rounds = if std::env::var_os(suite::LONG).is_some() { "100" } else { "4" };
     let cases = vec![
         Case::new("endpoints", || run("endpoints", &[], "")),
-        Case::new("layers", || run("layers", &[], "")),
+        Case::new("layers", || run("layers", &[], ""))
+            .alone("it measures, and two ends that take turns want both processors"),
         Case::new("users", || run("users", &["setpriv"], "")),
         Case::new("device", || run("device", &["ping", "iperf3"], "")),
         Case::new("sockets", || run("sockets", &["curl"], "")),
