@@ -515,7 +515,7 @@ fn a_death_ends_receives_from_the_dead_one_and_none_from_any_source() {
         let down = Some(Failure::PeerDown);
         let ended = [(3, down), (4, down)];
         assert_eq!(told(&mut run), ended[..1 + usize::from(sends)]);
-        // What is begun after the death fails, too; a receive from somebody else waits.
+        // A receive that begins after the death fails, too; a receive from somebody else waits.
         receive_at_first(&mut run, false, Some(peer), 5);
         receive_at_first(&mut run, true, Some(other), 6);
         assert_eq!(told(&mut run), [(5, down)]);
