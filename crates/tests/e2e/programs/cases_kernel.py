@@ -521,7 +521,8 @@ class bytes_that_wait_to_be_read:
         t.sync()
         time.sleep(0.2)
         waiting = struct.unpack("i", fcntl.ioctl(c, termios.FIONREAD, struct.pack("i", 0)))[0]
-        t.say("some", waiting > 100_000)
+        # The kernel may hold three segments of 32 KiB back for its own account of memory.
+        t.say("some", waiting > 60_000)
         t.say(len(exactly(c, 1_000_000)))
         t.sync()
         waiting = struct.unpack("i", fcntl.ioctl(c, termios.FIONREAD, struct.pack("i", 0)))[0]
