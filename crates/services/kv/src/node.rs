@@ -110,6 +110,13 @@ pub trait Node: Store {
         self.newest()
     }
 
+    /// The newest number whose outcome is known: it is acknowledged, or a commit failed, so that
+    /// whoever waits for it is told that its outcome is unknown. A front end asks after a commit
+    /// that failed, and tells all whose answers wait; what is newer is to be committed.
+    fn settled(&self) -> Lsn {
+        self.newest()
+    }
+
     /// Counters and damage.
     fn report(&self) -> Report;
 

@@ -123,7 +123,7 @@ impl World {
             Step::Wait => {}
             Step::Stand => {
                 (node.session, node.follows) = (None, None);
-                if self.record.stand(me, has) {
+                if self.record.stand(me, record.epoch, has) {
                     self.nodes[me as usize].follower.stands(now);
                 }
             }

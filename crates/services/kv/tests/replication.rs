@@ -67,6 +67,10 @@ struct Leading {
     offers: BTreeMap<Peer, (Snapshot, Vec<LogEnd>)>,
     /// The version of the record that it read last.
     version: u64,
+    /// The record should name other backups.
+    wants_change: bool,
+    /// A change that has no answer yet: the backups, and its outcome.
+    change: Option<(BTreeSet<Peer>, bool)>,
 }
 
 enum Role {
@@ -168,7 +172,16 @@ impl Cluster {
             .in_sync
             .iter()
             .filter_map(|&peer| lsn(&self.nodes[peer as usize]).map(|lsn| (lsn, peer)));
-        let Some((_, peer)) = living.max() else { return };
+        // Those that have most stand late at times: each of them has all that was acknowledged.
+        let is_any = self.random.random_range(0..3) == 0;
+        let mut living: Vec<_> = living.collect();
+        living.sort_unstable();
+        let chosen = match living.len() {
+            0 => return,
+            count if is_any => self.random.random_range(0..count),
+            count => count - 1,
+        };
+        let (_, peer) = living[chosen];
         // It answers the old primary no more before the record changes.
         self.nodes[peer as usize].role = Role::Dead;
         self.disconnect(peer);
@@ -192,7 +205,15 @@ impl Cluster {
         let state = Arc::new(Mutex::new(Primary::new(epoch, newest, others)));
         engine.set_shipper(Some(Arc::new(ToPrimary(Arc::clone(&state)))));
         let version = self.record.version;
-        let leading = Leading { engine, state, epoch, offers: BTreeMap::new(), version };
+        let leading = Leading {
+            engine,
+            state,
+            epoch,
+            offers: BTreeMap::new(),
+            version,
+            wants_change: false,
+            change: None,
+        };
         self.nodes[peer as usize].role = Role::Primary(Box::new(leading));
         self.acknowledge(peer);
     }
@@ -269,16 +290,7 @@ impl Cluster {
                     assert_eq!(leading.epoch, self.record.epoch, "an old primary acknowledges");
                     self.acknowledged = self.acknowledged.max(lsn);
                 }
-                Event::Propose(backups) => {
-                    if leading.version == self.record.version {
-                        self.record.version += 1;
-                        leading.version = self.record.version;
-                        self.record.in_sync = backups.iter().copied().chain([peer]).collect();
-                        state.record(backups);
-                    } else {
-                        state.refused();
-                    }
-                }
+                Event::Propose => leading.wants_change = true,
                 Event::Fetch { peer: to, tables, log } => {
                     let Some((snapshot, ends)) = leading.offers.get(&to) else { continue };
                     let tables =
@@ -297,6 +309,31 @@ impl Cluster {
                 }
             }
         }
+    }
+
+    /// A primary changes the record, or gets the answer to its last change.
+    fn change_record(&mut self, peer: Peer) {
+        let Role::Primary(leading) = &mut self.nodes[peer as usize].role else { return };
+        let mut state = leading.state.lock().unwrap();
+        match leading.change.take() {
+            Some((backups, true)) => state.record(backups),
+            Some((_, false)) => state.refused(),
+            None => {
+                let wants_change = std::mem::take(&mut leading.wants_change);
+                let Some(backups) = wants_change.then(|| state.proposal()).flatten() else {
+                    return;
+                };
+                let is_mine = leading.version == self.record.version;
+                if is_mine {
+                    self.record.version += 1;
+                    leading.version = self.record.version;
+                    self.record.in_sync = backups.iter().copied().chain([peer]).collect();
+                }
+                leading.change = Some((backups, is_mine));
+            }
+        }
+        drop(state);
+        self.acknowledge(peer);
     }
 
     /// The primary reaches a backup that is down for it.
@@ -406,7 +443,8 @@ impl Cluster {
                 }
             }
             45..75 => self.join(node),
-            75..350 => self.write(),
+            75..170 => self.change_record(node),
+            170..400 => self.write(),
             _ => self.deliver(),
         }
         for peer in 0..NODES {
@@ -429,6 +467,7 @@ impl Cluster {
         for _ in 0..5_000 {
             for peer in 0..NODES {
                 self.join(peer);
+                self.change_record(peer);
                 self.acknowledge(peer);
             }
             self.deliver();

@@ -85,9 +85,15 @@ impl Shared {
             drop(state);
             let result = node.commit(wanted);
             let mut state = lock();
-            state.done = wanted;
-            if let Err(error) = result {
-                state.error = Some(error);
+            match result {
+                Ok(()) => state.done = wanted,
+                Err(error) => {
+                    state.error = Some(error);
+                    // The same may be wanted again, if it is not settled.
+                    if state.wanted == wanted {
+                        state.wanted = state.done;
+                    }
+                }
             }
             drop(state);
             let _ = rustix::io::write(&self.over, &1_u64.to_ne_bytes());

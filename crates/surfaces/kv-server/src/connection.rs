@@ -205,6 +205,13 @@ impl Connection {
         }
     }
 
+    /// The connection ends, and answers that wait for a batch are never sent.
+    pub(crate) fn cut_off(&mut self) {
+        self.held.clear();
+        self.out.truncate(self.ready);
+        self.stage = Stage::Over;
+    }
+
     /// Sends what may be sent. Returns how many bytes.
     pub(crate) fn send(&mut self, spares: &mut Spares) -> io::Result<usize> {
         self.is_blocked = false;

@@ -292,18 +292,19 @@ impl Turns {
         match result {
             Ok(lsn) => self.safe = self.safe.max(lsn),
             Err(error) => {
-                // Whether the batches happened is not known: their clients get no answer.
+                // Whether the batches happened is not known: their clients get no answer, and what
+                // is newer is to be committed.
                 match self.held.len() {
                     0 => tracing::debug!("a commit failed that no client waits for: {error}"),
                     held => tracing::error!("a commit failed, {held} clients are cut off: {error}"),
                 }
                 for id in std::mem::take(&mut self.held) {
                     if let Some(connection) = self.connections.get_mut(&id) {
-                        connection.stage = Stage::Over;
+                        connection.cut_off();
                         self.busy.insert(id);
                     }
                 }
-                self.safe = self.node.newest();
+                self.safe = self.safe.max(self.node.settled());
             }
         }
     }

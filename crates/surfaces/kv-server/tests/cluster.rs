@@ -103,9 +103,24 @@ fn nodes_form_a_cluster_hand_over_and_come_back() {
     for key in ["one", "two", "three"] {
         has(&nodes[last], key);
     }
+    // What waits when a reign ends is given up before anything of the next reign is acknowledged.
+    let change = |key: &[u8]| vec![Change::Put { key: key.to_vec(), value: b"v".to_vec() }];
+    let waits = nodes[last].write(change(b"waits")).unwrap();
     nodes[last].failover().unwrap();
     let next =
         await_some("another primary", || Some(primary(&nodes, 2)).filter(|found| *found != last));
     has(&nodes[next], "three");
+    assert!(nodes[last].newest() >= waits && nodes[last].settled() < waits);
+    await_some("the first one leads again", || {
+        let leads = primary(&nodes, 2);
+        let _ = (leads != last).then(|| nodes[leads].failover());
+        (leads == last).then_some(())
+    });
+    let later = nodes[last].write(change(b"later")).unwrap();
+    assert!(later > waits);
+    assert!(matches!(nodes[last].commit(later), Err(StoreError::Unknown(_))));
+    assert!((waits..later).contains(&nodes[last].settled()));
+    nodes[last].commit(later).unwrap();
+    assert_eq!(nodes[last].settled(), later);
     nodes.iter().for_each(ClusterNode::close);
 }

@@ -8,7 +8,8 @@ use crate::replication::primary::Peer;
 
 /// How long a candidate waits for others to stand.
 const WINDOW: Duration = Duration::from_millis(250);
-/// A new primary has so much longer to ask for its lease the first time: it opens its store.
+/// So long a new primary may take to open its store, before it asks for its lease. A shorter time is
+/// as safe; but nodes that stand while a store is opened depose one primary after the other.
 const OPENED_WITHIN: Duration = Duration::from_secs(3);
 /// How much longer it waits for each candidate before it.
 const TURN: Duration = Duration::from_millis(400);
@@ -36,6 +37,8 @@ pub struct Follower {
     lease: Duration,
     /// When it gave a lease last, or began: it may have given one before.
     given: Duration,
+    /// Until when a new primary may open its store, if it did not ask for its lease yet.
+    opens_until: Duration,
     /// When it stood.
     stood: Option<Duration>,
     /// The epoch of the record that it read last.
@@ -46,7 +49,7 @@ impl Follower {
     /// A node that begins now.
     #[must_use]
     pub fn new(me: Peer, lease: Duration, now: Duration) -> Self {
-        Self { me, lease, given: now, stood: None, epoch: 0 }
+        Self { me, lease, given: now, opens_until: Duration::ZERO, stood: None, epoch: 0 }
     }
 
     /// A question for the lease came. True if it is given. It is given by a node that takes what
@@ -54,6 +57,7 @@ impl Follower {
     pub fn give(&mut self, now: Duration) -> bool {
         if self.stood.is_none() {
             self.given = now;
+            self.opens_until = Duration::ZERO;
         }
         self.stood.is_none()
     }
@@ -73,9 +77,10 @@ impl Follower {
             return Step::Lead(record.epoch);
         }
         if record.epoch != self.epoch {
-            // To wait longer is always safe. What it finds when it begins may be old.
+            // What it finds when it begins may be old.
             if self.epoch > 0 {
-                self.given = self.given.max(now + OPENED_WITHIN);
+                self.given = self.given.max(now);
+                self.opens_until = now + OPENED_WITHIN;
             }
             self.epoch = record.epoch;
         }
@@ -89,7 +94,7 @@ impl Follower {
                 // There is a new primary, or the old one is back.
                 self.given = self.given.max(now);
             }
-            let is_due = is_alone || now >= self.given + self.lease;
+            let is_due = is_alone || now >= self.opens_until.max(self.given + self.lease);
             return if is_due { Step::Stand } else { Step::Follow(record.epoch) };
         };
         let others = record.in_sync.iter().filter(|peer| Some(**peer) != record.primary);

@@ -165,9 +165,10 @@ impl Record {
         true
     }
 
-    /// A node in sync misses the primary. False if it is not in sync any more.
-    pub fn stand(&mut self, peer: Peer, has: Has) -> bool {
-        let may = self.in_sync.contains(&peer);
+    /// A node in sync misses the primary of an epoch. False if it is not in sync any more, or there
+    /// is a later primary, which it did not miss yet.
+    pub fn stand(&mut self, peer: Peer, epoch: Epoch, has: Has) -> bool {
+        let may = self.epoch == epoch && self.in_sync.contains(&peer);
         if may {
             self.candidates.insert(peer, has);
         }

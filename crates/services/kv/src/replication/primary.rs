@@ -5,8 +5,8 @@
 //! is no clock: a backup that is silent too long is told by [`Primary::down`].
 //!
 //! Always true: [`Primary::acknowledged`] is not above what the local system or any backup that
-//! counts has. A backup that the record names counts, also while it is down: nothing is
-//! acknowledged until the record names it no more.
+//! counts has. A backup that the record names, or may name since a change of it has no answer yet,
+//! counts, also while it is down: nothing is acknowledged until the record names it no more.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,8 +27,9 @@ const WAITING_BYTES_MAX: usize = 256 << 20;
 pub enum Event {
     /// All batches up to this one may be answered.
     Acknowledged(u64),
-    /// The record of the cluster should name these backups as in sync.
-    Propose(BTreeSet<Peer>),
+    /// The record of the cluster should name other backups as in sync: [`Primary::proposal`] says
+    /// which.
+    Propose,
     /// The backup lacks these tables and these segments from these offsets on: give them to
     /// [`Primary::lacking`].
     Fetch {
@@ -62,6 +63,9 @@ pub struct Primary {
     peers: BTreeMap<Peer, Standing>,
     /// The backups that the record names.
     recorded: BTreeSet<Peer>,
+    /// Those of changes that have no answer yet: the record may name them.
+    in_doubt: BTreeSet<Peer>,
+    /// The backups for which [`Event::Propose`] was given last.
     proposed: Option<BTreeSet<Peer>>,
     is_deposed: bool,
     out: VecDeque<(Peer, Envelope)>,
@@ -78,6 +82,7 @@ impl Primary {
             acknowledged: lsn,
             peers: recorded.iter().map(|&peer| (peer, Standing::Down)).collect(),
             recorded,
+            in_doubt: BTreeSet::new(),
             proposed: None,
             is_deposed: false,
             out: VecDeque::new(),
@@ -91,10 +96,23 @@ impl Primary {
         self.acknowledged
     }
 
-    /// The backups that the record names.
+    /// The backups that the record names or may name: each of them can become the primary.
     #[must_use]
-    pub fn recorded(&self) -> &BTreeSet<Peer> {
-        &self.recorded
+    pub fn named(&self) -> BTreeSet<Peer> {
+        self.recorded.union(&self.in_doubt).copied().collect()
+    }
+
+    /// The backups that the record should name, if it does not surely name them: those that follow
+    /// at this moment, for one that does so no more may lack what was acknowledged since. The
+    /// driver changes the record at once. The outcome is in doubt until [`Primary::record`].
+    pub fn proposal(&mut self) -> Option<BTreeSet<Peer>> {
+        let wanted = self.wanted();
+        let is_so = wanted == self.recorded && self.in_doubt.is_empty();
+        if is_so || self.is_deposed {
+            return None;
+        }
+        self.in_doubt.extend(&wanted);
+        Some(wanted)
     }
 
     /// Whether a backup gets nothing, until it joins again.
@@ -106,12 +124,12 @@ impl Primary {
         )
     }
 
-    /// Whether each backup that the record names has joined: all that the store had at its
+    /// Whether each backup that the record may name has joined: all that the store had at its
     /// beginning is with each of them, and may be read.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let follows = |peer| matches!(self.peers.get(peer), Some(Standing::Following { .. }));
-        self.recorded.iter().all(follows)
+        self.named().iter().all(follows)
     }
 
     /// A backup that the record names and that has all batches up to this one.
@@ -183,6 +201,7 @@ impl Primary {
     /// The record of the cluster names these backups now.
     pub fn record(&mut self, recorded: BTreeSet<Peer>) {
         self.recorded = recorded;
+        self.in_doubt.clear();
         self.proposed = None;
         self.advance();
         self.propose();
@@ -248,10 +267,10 @@ impl Primary {
 
     /// The newest batch that all that count have.
     fn advance(&mut self) {
+        let is_named = |peer: &Peer| self.recorded.contains(peer) || self.in_doubt.contains(peer);
         let of = |(peer, standing): (&Peer, &Standing)| match standing {
             Standing::Following { delivered } => Some(*delivered),
-            Standing::Down | Standing::Joining { .. } if self.recorded.contains(peer) => Some(0),
-            Standing::Down | Standing::Joining { .. } => None,
+            Standing::Down | Standing::Joining { .. } => is_named(peer).then_some(0),
         };
         let least = self.peers.iter().filter_map(of).min().unwrap_or(u64::MAX).min(self.local);
         if least > self.acknowledged && !self.is_deposed {
@@ -260,9 +279,9 @@ impl Primary {
         }
     }
 
-    /// Asks for the record to name those that follow and have all that was acknowledged, unless
-    /// that was asked or is so. What was acknowledged while a backup joined, it lacks at first.
-    fn propose(&mut self) {
+    /// Those that follow and have all that was acknowledged. What was acknowledged while a backup
+    /// joined, it lacks at first.
+    fn wanted(&self) -> BTreeSet<Peer> {
         let has_all = |peer: &Peer, standing: &Standing| match standing {
             Standing::Following { delivered } => {
                 *delivered >= self.acknowledged || self.recorded.contains(peer)
@@ -270,10 +289,15 @@ impl Primary {
             Standing::Down | Standing::Joining { .. } => false,
         };
         let with_all = self.peers.iter().filter(|(peer, standing)| has_all(peer, standing));
-        let wanted: BTreeSet<Peer> = with_all.map(|(&peer, _)| peer).collect();
+        with_all.map(|(&peer, _)| peer).collect()
+    }
+
+    /// Asks for a change of the record, unless that was asked or it is so.
+    fn propose(&mut self) {
+        let wanted = self.wanted();
         if wanted != self.recorded && self.proposed.as_ref() != Some(&wanted) && !self.is_deposed {
-            self.proposed = Some(wanted.clone());
-            self.events.push_back(Event::Propose(wanted));
+            self.proposed = Some(wanted);
+            self.events.push_back(Event::Propose);
         }
     }
 

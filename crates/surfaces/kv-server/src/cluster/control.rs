@@ -97,6 +97,8 @@ pub(super) struct Control {
     /// The record as it was read last.
     record: Record,
     leading: Option<Leading>,
+    /// A change of the record has no answer: it may yet be carried out.
+    is_in_doubt: bool,
 }
 
 impl Control {
@@ -111,8 +113,8 @@ impl Control {
         let lease = Duration::from_millis(record.lease_ms);
         backup.decide(|follower| *follower = Follower::new(me, lease, now()));
         let record = record.clone();
-        let leading = None;
-        Self { shared, backup, disk, options, settings, me, lease, record, leading }
+        let (leading, is_in_doubt) = (None, false);
+        Self { shared, backup, disk, options, settings, me, lease, record, leading, is_in_doubt }
     }
 
     /// Runs until the node ends.
@@ -161,7 +163,14 @@ impl Control {
             if !change(&mut record) {
                 return Ok(false);
             }
-            if record == self.record || self.settings.coordination.replace(&record, version)? {
+            if record == self.record && !self.is_in_doubt {
+                return Ok(true);
+            }
+            // The same record is written again while an earlier change has no answer: with another
+            // version there, that one comes too late.
+            let replaced = self.settings.coordination.replace(&record, version);
+            self.is_in_doubt = replaced.is_err();
+            if replaced? {
                 self.record = record;
                 return Ok(true);
             }
@@ -180,6 +189,7 @@ impl Control {
             return slow;
         };
         let (record, me) = (self.record.clone(), self.me);
+        let record_epoch = record.epoch;
         if let Some(why) = self.backup.trouble() {
             self.tell(why);
             self.backup.follow(record.epoch);
@@ -197,7 +207,7 @@ impl Control {
                 // From here on the old primary reaches nothing, and is given no lease.
                 self.backup.close();
                 let Some(has) = self.backup.has() else { return SOON };
-                if let Ok(true) = self.change(|record| record.stand(me, has)) {
+                if let Ok(true) = self.change(|record| record.stand(me, record_epoch, has)) {
                     self.backup.decide(|follower| follower.stands(now()));
                 }
                 SOON
@@ -243,11 +253,11 @@ impl Control {
         );
         let court = Arc::new(court);
         engine.set_shipper(Some(Arc::clone(&court) as Arc<dyn Shipper>));
-        let floor = self.shared.floor.load(Ordering::Acquire);
+        let before = self.shared.numbers.given();
         // Above all numbers that the front end has, if it has any.
-        let base = if floor == 0 { 0 } else { (floor + 1).saturating_sub(newest) };
+        let base = if before == 0 { 0 } else { (before + 1).saturating_sub(newest) };
         let serves = AtomicBool::new(false);
-        let reign = Arc::new(Reign { engine, court, base, serves });
+        let reign = Arc::new(Reign { engine, court, base, before, serves });
         *self.shared.reign.write() = Some(Arc::clone(&reign));
         self.leading = Some(Leading { reign, links: BTreeMap::new() });
         tracing::info!("this node is the primary of epoch {epoch}");
@@ -327,7 +337,7 @@ impl Control {
             Ok(false) => reign.court.end(),
             Err(error) => {
                 tracing::warn!("{error}");
-                reign.court.in_doubt(backups);
+                reign.court.in_doubt();
             }
         }
     }
@@ -362,7 +372,6 @@ impl Control {
         let Some(Leading { reign, links }) = self.leading.take() else { return };
         reign.court.end();
         reign.serves.store(false, Ordering::Release);
-        self.depose(&reign);
         *self.shared.reign.write() = None;
         for (bell, thread) in links.into_values() {
             bell.ring();
@@ -373,10 +382,7 @@ impl Control {
         let mut reign = reign;
         let engine = loop {
             match Arc::try_unwrap(reign) {
-                Ok(reign) => {
-                    self.depose(&reign);
-                    break reign.engine;
-                }
+                Ok(reign) => break reign.engine,
                 Err(kept) => reign = kept,
             }
             thread::sleep(SOON);
@@ -394,12 +400,6 @@ impl Control {
         drop(engine);
         self.backup.decide(|follower| *follower = Follower::new(self.me, self.lease, now()));
         self.take_over();
-    }
-
-    /// All that the front end was told to wait for in this reign, it waits for in vain.
-    fn depose(&self, reign: &Reign) {
-        self.shared.floor.fetch_max(reign.newest().0, Ordering::AcqRel);
-        self.shared.was_deposed.store(true, Ordering::Release);
     }
 
     /// Makes the view of the front end.

@@ -54,9 +54,8 @@ struct State {
     primary: Primary,
     leases: Leases,
     queues: BTreeMap<Peer, Queue>,
-    proposal: Option<BTreeSet<Peer>>,
-    /// The backups of a change of the record whose outcome is not known yet.
-    in_doubt: BTreeSet<Peer>,
+    /// The record should name other backups.
+    wants_change: bool,
 }
 
 /// The state of a primary in one epoch.
@@ -86,8 +85,7 @@ impl Court {
             primary: Primary::new(epoch, lsn, backups),
             leases: Leases::new(lease),
             queues: BTreeMap::new(),
-            proposal: None,
-            in_doubt: BTreeSet::new(),
+            wants_change: false,
         };
         let court = Self {
             epoch,
@@ -118,8 +116,8 @@ impl Court {
             match state.primary.poll_event() {
                 None => break,
                 Some(Event::Acknowledged(_)) => drop(self.acknowledged.notify_all()),
-                Some(Event::Propose(backups)) => {
-                    state.proposal = Some(backups);
+                Some(Event::Propose) => {
+                    state.wants_change = true;
                     self.control.ring();
                 }
                 Some(Event::Fetch { peer, tables, log }) => {
@@ -128,9 +126,7 @@ impl Court {
                 Some(Event::Deposed(_)) => self.end(),
             }
         }
-        let mut backups = state.primary.recorded().clone();
-        backups.extend(&state.in_doubt);
-        let until = state.leases.until(&backups).as_nanos();
+        let until = state.leases.until(&state.primary.named()).as_nanos();
         self.until.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Release);
     }
 
@@ -198,26 +194,22 @@ impl Court {
     }
 
     /// The backups that the record should name, if a change is wanted. The change is in doubt until
-    /// [`Court::recorded`] or [`Court::refused`].
+    /// [`Court::recorded`].
     pub fn proposal(&self) -> Option<BTreeSet<Peer>> {
         self.with(|state| {
-            let backups = state.proposal.take()?;
-            state.in_doubt.extend(&backups);
-            Some(backups)
+            let wants_change = std::mem::take(&mut state.wants_change);
+            wants_change.then(|| state.primary.proposal())?
         })
     }
 
     /// The record names these backups.
     pub fn recorded(&self, backups: BTreeSet<Peer>) {
-        self.with(|state| {
-            state.in_doubt.clear();
-            state.primary.record(backups);
-        });
+        self.with(|state| state.primary.record(backups));
     }
 
-    /// The outcome of the change is not known. It is wanted again.
-    pub fn in_doubt(&self, backups: BTreeSet<Peer>) {
-        self.state.lock().proposal.get_or_insert(backups);
+    /// The outcome of the change is not known. Another one is wanted.
+    pub fn in_doubt(&self) {
+        self.state.lock().wants_change = true;
     }
 
     /// Whether each backup that the record names has all that was there when it joined.

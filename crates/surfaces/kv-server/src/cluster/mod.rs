@@ -5,6 +5,7 @@
 //! | `control` | the thread that reads and changes the record, leads and steps down |
 //! | `coordination`, `etcd` | where the record is |
 //! | `court`, `reign`, `link` | the primary: its state, its engine, its way to each backup |
+//! | `numbers` | the numbers of batches that the front end knows, across reigns |
 //! | `backup` | a backup: its service on the fabric, and the writer of its files |
 //! | `wire`, `bell` | the session between the two; wakeups of threads |
 //!
@@ -18,6 +19,7 @@ mod coordination;
 mod court;
 mod etcd;
 mod link;
+mod numbers;
 mod reign;
 mod wire;
 
@@ -42,6 +44,7 @@ use crate::alone::{BackupJob, identity};
 use backup::Backup;
 use bell::Bell;
 use control::{Control, Identity};
+use numbers::Numbers;
 use reign::Reign;
 
 /// The file with the name of the cluster that a directory belongs to.
@@ -79,10 +82,7 @@ struct Counters {
 struct Shared {
     view: RwLock<Arc<View>>,
     reign: RwLock<Option<Arc<Reign>>>,
-    /// The newest number that the front end was given, while there is no reign.
-    floor: AtomicU64,
-    /// A reign ended: what was not acknowledged in it never is.
-    was_deposed: AtomicBool,
+    numbers: Numbers,
     wants_failover: AtomicBool,
     is_ending: AtomicBool,
     /// The trouble, for the status.
@@ -138,8 +138,7 @@ impl ClusterNode {
         let shared = Arc::new(Shared {
             view: RwLock::new(Arc::new(View::alone(id, host, port))),
             reign: RwLock::default(),
-            floor: AtomicU64::new(0),
-            was_deposed: AtomicBool::new(false),
+            numbers: Numbers::default(),
             wants_failover: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             trouble: Mutex::default(),
@@ -255,25 +254,38 @@ impl Store for ClusterNode {
     }
 
     fn write(&self, batch: Vec<Change>) -> Result<Lsn, StoreError> {
+        // As long as it is held here, no other reign begins.
         let reign = self.serving()?;
-        Ok(Lsn(reign.base + reign.engine.write(batch)?.0))
+        let number = reign.base + reign.engine.write(batch)?.0;
+        self.shared.numbers.give(number);
+        Ok(Lsn(number))
     }
 
     fn commit(&self, upto: Lsn) -> Result<(), StoreError> {
         let unknown =
             || StoreError::Unknown("this node was deposed before it had an answer".to_owned());
-        // Writes that wait from the reign before cannot be told from new ones.
-        if self.shared.was_deposed.swap(false, Ordering::AcqRel) {
+        let numbers = &self.shared.numbers;
+        // Of a reign that is over, if there is none a moment later.
+        let given = numbers.given();
+        let Ok(reign) = self.reign() else {
+            numbers.settle(given);
+            return Err(unknown());
+        };
+        // Those that wait since an earlier reign have to be cut off before one of this reign is
+        // acknowledged, whose number is higher.
+        if !numbers.settle(reign.before) {
             return Err(unknown());
         }
-        let reign = self.reign().map_err(|_| unknown())?;
-        reign.engine.commit(Lsn(upto.0.saturating_sub(reign.base)))
+        let result = reign.engine.commit(Lsn(upto.0.saturating_sub(reign.base)));
+        let settled = if result.is_ok() { upto.0 } else { numbers.given() };
+        numbers.settle(settled);
+        result
     }
 
     fn newest(&self) -> Lsn {
         let reign = self.shared.reign.read();
-        let floor = || Lsn(self.shared.floor.load(Ordering::Acquire));
-        reign.as_ref().map_or_else(floor, |reign| reign.newest())
+        let newest = reign.as_ref().map_or(0, |reign| reign.newest());
+        Lsn(self.shared.numbers.give(newest))
     }
 
     fn scan(
@@ -328,6 +340,10 @@ impl Node for ClusterNode {
             catch_up_bytes: counters.caught_up.load(Ordering::Relaxed),
             backup: self.job.state(),
         }
+    }
+
+    fn settled(&self) -> Lsn {
+        Lsn(self.shared.numbers.settled())
     }
 
     fn lsn(&self) -> Lsn {

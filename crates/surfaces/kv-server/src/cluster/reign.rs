@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_kv::engine::Engine;
-use weft_kv::store::{Lsn, Store, StoreError};
+use weft_kv::store::{Store, StoreError};
 
 use super::court::Court;
 
@@ -14,6 +14,8 @@ pub(super) struct Reign {
     pub engine: Engine,
     pub court: Arc<Court>,
     pub base: u64,
+    /// The newest number that the front end had before this reign.
+    pub before: u64,
     /// All that the store had at the beginning is with all backups in sync.
     pub serves: AtomicBool,
 }
@@ -28,7 +30,7 @@ impl Reign {
     }
 
     /// The newest batch, as the front end counts.
-    pub fn newest(&self) -> Lsn {
-        Lsn(self.base + self.engine.newest().0)
+    pub fn newest(&self) -> u64 {
+        self.base + self.engine.newest().0
     }
 }
