@@ -187,12 +187,12 @@ impl Page {
         found
     }
 
-    /// The commands of blocks in which a prompt stands before them. Lines without one are output.
+    /// The commands of blocks of `console`, which stand behind a prompt. Other lines are output.
     #[must_use]
     pub fn typed(&self) -> Vec<Piece> {
         let mut found = Vec::new();
-        for block in self.blocks() {
-            found.extend(typed(&block).into_iter().map(|(piece, _)| piece));
+        for block in self.blocks().iter().filter(|block| block.language == "console") {
+            found.extend(typed(block).into_iter().map(|(piece, _)| piece));
         }
         found
     }

@@ -1,6 +1,8 @@
 //! The command line: exact forms that scripts rely on, each with examples in its help.
 
 pub mod block;
+#[cfg(test)]
+mod documents;
 mod flags;
 pub mod kv;
 pub mod kv_bench;
