@@ -12,6 +12,7 @@ mod coverage;
 mod crates;
 mod demo;
 mod end_to_end;
+mod formats;
 mod log;
 mod package;
 mod page;
@@ -28,7 +29,7 @@ const HELP: &str = "\
 Usage: cargo demo [ARGUMENTS OF weft demo]
        cargo verify [--only NAME]... [--long] [--list]
        cargo xtask package [deb|rpm|tar|source]...
-       cargo xtask crates|coverage [--check]
+       cargo xtask crates|coverage|formats [--check]
 
 cargo demo     builds weft and its preload library, then compares it with kernel TCP
 cargo verify   runs the whole test suite; --only runs the named stages, --list lists them, --long
@@ -36,8 +37,9 @@ cargo verify   runs the whole test suite; --only runs the named stages, --list l
 cargo xtask package   makes packages of a release build below target/package, of the kinds that are
                named, else of all
 cargo xtask crates    makes the drawing and the table of the crates from each Cargo.toml
-cargo xtask coverage  makes docs/coverage.md from the citations in the code; with --check either
-                      says whether its page is out of date";
+cargo xtask coverage  makes docs/coverage.md from the citations in the code
+cargo xtask formats   makes the tables of docs/book/formats.md from the code; with --check each of
+                      the three says whether its pages are out of date";
 
 fn main() -> ExitCode {
     // `cargo verify -- --only x` passes the dashes on; they are ignored here.
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Some(("package", rest)) => package::run(rest),
         Some(("crates", rest)) => crates::run(rest),
         Some(("coverage", rest)) => coverage::run(rest),
+        Some(("formats", rest)) => formats::run(rest),
         Some(("--help" | "-h" | "help", _)) => {
             println!("{HELP}");
             Ok(ExitCode::SUCCESS)

@@ -25,6 +25,11 @@ fn the_page_about_the_sources_is_not_out_of_date() {
 }
 
 #[test]
+fn the_page_about_formats_is_not_out_of_date() {
+    xtask(&["formats", "--check"]);
+}
+
+#[test]
 fn the_imports_are_those_that_cargo_sees() {
     let manifest = root().join("Cargo.toml");
     let metadata =
