@@ -4,7 +4,7 @@
 //! namespaces: its own network and `/run`, an empty home. One shell gets the commands of the page in
 //! their order. A block whose fence has a name behind the language (`c ring.c`) is a file there.
 //! Each command has to succeed, and to print the lines that the page shows, in their order; numbers
-//! and units may differ, `...` stands for anything, and there may be further lines.
+//! and units may differ, but not 0 from others; `...` stands for anything, and there may be further lines.
 //! `<!-- needs: curl -->` in a page names programs without which its case is skipped.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
@@ -147,18 +147,21 @@ fn form(line: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for word in line.split_whitespace() {
         let is_unit = UNITS.contains(&word.trim_end_matches([',', '.', ')']));
-        if is_unit && words.last().is_some_and(|last| last.ends_with('0')) {
+        if is_unit && words.last().is_some_and(|last| last.ends_with(['0', '1'])) {
             continue;
         }
         let mut formed = String::new();
-        for one in word.chars() {
-            let goes_on = formed.ends_with('0') && (one.is_ascii_digit() || one == '.');
-            match one {
-                _ if goes_on => {}
-                '0'..='9' => formed.push('0'),
-                // Rules of tables are as wide as their columns.
-                '─' | '-' if formed.ends_with(one) => {}
-                _ => formed.push(one),
+        let (mut rest, is_number) = (word, |one: char| one.is_ascii_digit() || one == '.');
+        while let Some(one) = rest.chars().next() {
+            if one.is_ascii_digit() {
+                let end = rest.find(|one| !is_number(one)).unwrap_or(rest.len());
+                // Something is not nothing: a connection that moved is not one that stayed.
+                let is_zero = rest[..end].chars().all(|one| one == '0' || one == '.');
+                formed.push(if is_zero { '0' } else { '1' });
+                rest = &rest[end..];
+            } else {
+                formed.push(one);
+                rest = &rest[one.len_utf8()..];
             }
         }
         words.push(formed);
@@ -170,6 +173,7 @@ fn loosely() -> Outcome {
     assert_eq!(form("fabric   1  81 B   64.5 MB"), form("fabric  22  3021 kB 7 MB"));
     assert_eq!(form("took 12.5 ms, all right"), form("took 3 s all right"));
     assert_ne!(form("tcp 1"), form("fabric 1"));
+    assert_ne!(form("fabric  0    0 B"), form("fabric  1  64 MB"));
     let expected = ["a 1".to_owned(), "...".to_owned(), "c is...".to_owned()];
     assert_eq!(first_missing(&expected, &["a 7", "b", "c is here"]), None);
     assert_eq!(first_missing(&expected, &["c is here", "a 7"]), Some("c is..."));
