@@ -341,3 +341,49 @@ fn planted_faults_are_found() {
     assert_eq!(named_files("see `crates/x/y.rs`, a/b.md and crates/LAYER/NAME").len(), 1);
     assert!(has_word("a fn send(", "send") && !has_word("fn resend_all(", "send"));
 }
+
+#[test]
+fn each_word_of_the_glossary_has_one_meaning() {
+    let page = Page::read("docs/glossary.md");
+    let mut seen = std::collections::BTreeSet::new();
+    let mut twice = Vec::new();
+    let rows = page.text.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    for (head, _) in rows.filter(|(head, _)| !["word", "source"].contains(head)) {
+        // What stands in brackets says of what it is.
+        let words: String = head.split(['(', ')']).step_by(2).collect::<Vec<_>>().join(" ");
+        for word in words.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            if !seen.insert(word.to_owned()) {
+                twice.push(word.to_owned());
+            }
+        }
+    }
+    assert!(seen.len() > 200, "only {} words were found", seen.len());
+    assert!(twice.is_empty(), "words with two entries: {twice:?}");
+}
+
+#[test]
+fn the_book_has_every_page() {
+    let summary = Page::read("docs/SUMMARY.md");
+    let listed: Vec<PathBuf> =
+        summary.links().iter().map(|link| beside(&summary.path, &link.text)).collect();
+    let missing: Vec<String> = pages()
+        .into_iter()
+        .map(|page| page.path)
+        .filter(|path| path.starts_with("docs") && *path != summary.path && !listed.contains(path))
+        .map(|path| path.display().to_string())
+        .collect();
+    assert!(missing.is_empty(), "docs/SUMMARY.md does not list {missing:?}");
+}
+
+#[test]
+fn troubleshooting_has_every_reason_for_tcp() {
+    let source = fs::read_to_string(root().join("crates/base/wire/src/stats.rs")).expect("text");
+    let page = Page::read("docs/book/troubleshooting.md");
+    let (_, names) = source.split_once("pub const fn name(self)").expect("the names of reasons");
+    let (names, _) = names.split_once("\n    }").expect("the end of the function");
+    let names: Vec<&str> = names.split('"').skip(1).step_by(2).collect();
+    assert!(names.len() > 10, "only {names:?} were found");
+    let missing: Vec<&&str> =
+        names.iter().filter(|name| !page.text.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/book/troubleshooting.md does not name {missing:?}");
+}
