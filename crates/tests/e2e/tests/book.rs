@@ -35,7 +35,10 @@ fn main() -> ExitCode {
     });
     let mut names: Vec<String> = names.filter(|name| !commands(&page(name)).is_empty()).collect();
     names.sort();
-    let mut cases = vec![Case::new("what_is_compared_loosely", loosely)];
+    let mut cases = vec![
+        Case::new("what_is_compared_loosely", loosely),
+        Case::new("the_book_is_made_without_a_warning", made),
+    ];
     cases.extend(names.into_iter().map(|name| Case::new(name.clone(), move || follow(&name))));
     suite::main(cases)
 }
@@ -167,6 +170,20 @@ fn form(line: &str) -> String {
         words.push(formed);
     }
     words.join(" ")
+}
+
+fn made() -> Outcome {
+    let mdbook = program::find("mdbook")?;
+    let node = Node::without_daemon();
+    let mut command = Command::new(mdbook);
+    command.arg("build").arg(weft_pages::root().join("docs"));
+    command.arg("--dest-dir").arg(node.directory().join("book"));
+    let ended = node.start(command).wait(LIMIT).success();
+    let told = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(!told.contains("WARN") && !told.contains("ERROR"), "{told}");
+    let page = node.directory().join("book/book/five-minutes.html");
+    assert!(fs::read_to_string(page).is_ok_and(|text| text.contains("redis-benchmark")));
+    Ok(())
 }
 
 fn loosely() -> Outcome {
