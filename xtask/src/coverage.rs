@@ -1,9 +1,9 @@
 //! `cargo xtask coverage`: which section of which source is implemented, and where.
 //!
 //! A citation is `SOURCE#SECTION` in a comment of a Rust or Python file, such as
-//! `EXTOLL-THESIS#3.2.2`; `//= SOURCE#SECTION` with `//#` and the statement below it stands above the code that
-//! implements one. RFCs are cited as everywhere: `RFC 7143 section 11.12`. `docs/coverage.txt`
-//! lists the sections that state something, and why no code cites some of them.
+//! `EXTOLL-THESIS#3.2.2`; `//= SOURCE#SECTION` with `//#` and the statement below it stands above
+//! the code that implements one. RFCs are cited as everywhere: `RFC 7143 section 11.12`.
+//! `docs/coverage.txt` lists the sections that state something, and why no code cites some of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -130,9 +130,10 @@ fn text(sections: &[Section], citations: &Citations) -> anyhow::Result<String> {
 # What of the sources is there
 
 `cargo xtask coverage` makes this page of the citations in the code and of the list of sections in
-[coverage.txt](coverage.txt); a test fails when it is out of date. A section is *there* when code cites it:
-a comment says `SOURCE#SECTION` where the section is implemented, or tested. It does not say that every
-sentence of the section is. Sections that tell of the field, of other work or of a test set-up are left out.
+[coverage.txt](coverage.txt); a test fails when it is out of date. A section is *there* when code
+cites it: a comment says `SOURCE#SECTION` where the section is implemented, or tested. It does not
+say that every sentence of the section is. Sections that tell of the field, of other work or of a
+test set-up are left out.
 "
     .to_owned();
     for (source, what) in SOURCES {
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn citations_are_found_in_comments_over_lines() {
-        let text = "//! See (EXTOLL-THESIS#3.2.2), IGMP (RFC\n//! 1112, 2236) and RFC 7143 section\n\
+        let text = "//! See (EXTOLL-THESIS#3.2.2), IGMP (RFC\n//! 1112, 2236) and RFC 7143\n\
                     let x = 1; // NUMA-RDMA#back-end.\n";
         let expected =
             ["EXTOLL-THESIS#3.2.2", "NUMA-RDMA#back-end", "RFC 1112", "RFC 2236", "RFC 7143"];

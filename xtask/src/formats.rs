@@ -159,8 +159,9 @@ mod tests {
 
     #[test]
     fn an_enum_becomes_a_table() {
-        let source = "\n/// All.\npub enum It: u16 {\n/// Says [`Self`]\n/// so. And more.\nHello = 1 {\n\
-                      /// The number.\npid: u32,\n/// Its name.\nname: String [MAX],\n},\n\
+        let source = "\n/// All.\npub enum It: u16 {\n/// Says [`Self`]\n\
+                      /// so. And more.\nHello = 1 {\n/// The number.\npid: u32,\n\
+                      /// Its name.\nname: String [MAX],\n},\n\
                       /// Ends.\nStop = 11,\n}\n}\n";
         let table = messages(source).expect("known types");
         assert!(
@@ -175,9 +176,9 @@ mod tests {
 
     #[test]
     fn the_drawing_of_a_file_is_copied() {
-        let section =
-            section("a.rs", "//! Title.\n//!\n//! ```text\n//! 0 x\n//! ```\n//! | a |\n//! | b\n//!   c |\n//! words\nfn x")
-                .expect("a drawing");
+        let source = "//! Title.\n//!\n//! ```text\n//! 0 x\n//! ```\n//! | a |\n//! | b\n\
+                      //!   c |\n//! words\nfn x";
+        let section = section("a.rs", source).expect("a drawing");
         assert!(section.contains("```text\n0 x\n```\n| a |\n| b c |\n"), "{section}");
         assert!(!section.contains("words"));
         assert!(super::section("a.rs", "//! Title.\n").is_err());

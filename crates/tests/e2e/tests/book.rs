@@ -1,10 +1,11 @@
 //! The worked examples of the book, as a reader types them.
 //!
 //! Each page of `docs/book` that has blocks of `console` is a case. A fresh machine is made of
-//! namespaces: its own network and `/run`, an empty home. One shell gets the commands of the page in
-//! their order. A block whose fence has a name behind the language (`c ring.c`) is a file there.
+//! namespaces: its own network and `/run`, an empty home. One shell gets the commands of the page
+//! in their order. A block whose fence has a name behind the language (`c ring.c`) is a file there.
 //! Each command has to succeed, and to print the lines that the page shows, in their order; numbers
-//! and units may differ, but not 0 from others; `...` stands for anything, and there may be further lines.
+//! and units may differ, but not 0 from others; `...` stands for anything, and there may be further
+//! lines.
 //! `<!-- needs: curl -->` in a page names programs without which its case is skipped.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
