@@ -8,10 +8,14 @@
 #![allow(clippy::disallowed_methods, reason = "stages are timed for people")]
 
 mod cargo;
+mod coverage;
+mod crates;
 mod demo;
 mod end_to_end;
+mod formats;
 mod log;
 mod package;
+mod page;
 mod processors;
 mod programs;
 mod shards;
@@ -25,12 +29,17 @@ const HELP: &str = "\
 Usage: cargo demo [ARGUMENTS OF weft demo]
        cargo verify [--only NAME]... [--long] [--list]
        cargo xtask package [deb|rpm|tar|source]...
+       cargo xtask crates|coverage|formats [--check]
 
 cargo demo     builds weft and its preload library, then compares it with kernel TCP
 cargo verify   runs the whole test suite; --only runs the named stages, --list lists them, --long
                also runs every case in every way, and the cases marked as long
 cargo xtask package   makes packages of a release build below target/package, of the kinds that are
-               named, else of all";
+               named, else of all
+cargo xtask crates    makes the drawing and the table of the crates from each Cargo.toml
+cargo xtask coverage  makes docs/coverage.md from the citations in the code
+cargo xtask formats   makes the tables of docs/book/formats.md from the code; with --check each of
+                      the three says whether its pages are out of date";
 
 fn main() -> ExitCode {
     // `cargo verify -- --only x` passes the dashes on; they are ignored here.
@@ -40,6 +49,9 @@ fn main() -> ExitCode {
         Some(("demo", rest)) => demo::run(rest),
         Some(("verify", rest)) => verify::run(rest),
         Some(("package", rest)) => package::run(rest),
+        Some(("crates", rest)) => crates::run(rest),
+        Some(("coverage", rest)) => coverage::run(rest),
+        Some(("formats", rest)) => formats::run(rest),
         Some(("--help" | "-h" | "help", _)) => {
             println!("{HELP}");
             Ok(ExitCode::SUCCESS)

@@ -136,7 +136,7 @@ options! {
         unit: "bytes",
         category: Sockets,
         effect: ProgramsAndDaemon,
-        // EXTOLL-THESIS section 5.4.6.2 found 120 to 480 best.
+        // EXTOLL-THESIS#5.4.6.2 found 120 to 480 best.
         text: "Writes up to this length travel as eager messages, longer ones are put into the \
                receiver's sink. No memory of its own.",
     }
@@ -233,7 +233,7 @@ options! {
         unit: "bytes",
         category: Ethernet,
         effect: Daemon,
-        // EXTOLL-THESIS section 5.4.6.2 found 120 to 480 best.
+        // EXTOLL-THESIS#5.4.6.2 found 120 to 480 best.
         text: "Packets up to this length, with their 12 bytes of offloads, go to a node in \
                messages, longer ones wait in a ring until it takes them. No memory of its own.",
     }
@@ -300,7 +300,7 @@ options! {
         unit: "us",
         category: Ethernet,
         effect: Daemon,
-        // ixgbe in EXTOLL-THESIS section 5.4.6.2 waits 125 us.
+        // ixgbe in EXTOLL-THESIS#5.4.6.2 waits 125 us.
         text: "How long a loop leaves its devices alone after it has emptied them, counted from \
                when it began, above 20 MB/s; two fifths of that above 10 MB/s, and below nothing. \
                Frees processor time for latency. 0: never. No memory.",
@@ -336,7 +336,7 @@ options! {
         unit: "endpoints",
         category: ForDaemon,
         effect: Daemon,
-        // Extoll has 256: EXTOLL-THESIS section 3.2.3.
+        // Extoll has 256: EXTOLL-THESIS#3.2.3.
         text: "Endpoints a node may have; Extoll's NIC has 256. Memory: about 2 KiB each in the \
                daemon.",
     }

@@ -1,7 +1,7 @@
 //! The nodes of a lab and the links between them, some of which are cut.
 //!
 //! If a link is cut, frames take other links, as in a fabric whose nodes forward for each other by
-//! routing tables (003 section 3.3.3). A node to which no path leads is out of reach.
+//! routing tables (EXTOLL-THESIS#3.3.3). A node to which no path leads is out of reach.
 
 use std::collections::BTreeSet;
 

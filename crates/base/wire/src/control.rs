@@ -4,7 +4,10 @@
 //! descriptors beside it:
 //!
 //! ```text
-//! 0  magic "weft"   4  version (u16)   6  kind (u16)   8  body, little-endian
+//! byte 0        4         6      8                           up to 2048
+//!      ┌────────┬─────────┬──────┬──────────────────────────────┐
+//!      │ "weft" │ version │ kind │ body, little-endian          │
+//!      └────────┴─────────┴──────┴──────────────────────────────┘
 //! ```
 //!
 //! Kinds 1 to 31 are defined here, kinds 32 to 79 belong to endpoints, and kinds from 80 on are

@@ -5,7 +5,8 @@
 //! the node daemon, which keeps one for the host. The broker is never on the path of a message, a
 //! put or a get: memory that it passed stays mapped after the broker dies.
 //!
-//! Source: 003 section 3.2.3 (the kernel hands out VPIDs) and 3.2.5 (the ATU checks initiators).
+//! Source: EXTOLL-THESIS#3.2.3 (the kernel hands out VPIDs), EXTOLL-THESIS#3.2.5 (the ATU checks
+//! initiators).
 //!
 //! May depend on `weft-fabric`, `weft-channel`, `weft-wire`, `weft-options` and the operating
 //! system.

@@ -16,7 +16,7 @@ use crate::ports::Meeting;
 use crate::state::Outgoing;
 use crate::{Bell, ProcessId};
 
-/// VPIDs of a node that was not told otherwise, as on Extoll's NIC (003 section 3.2.3).
+/// VPIDs of a node that was not told otherwise, as on Extoll's NIC (EXTOLL-THESIS#3.2.3).
 pub const VPIDS: u16 = 256;
 
 /// Bounds of the broker's tables.

@@ -1,8 +1,8 @@
 //! Addresses on the fabric: nodes, endpoints, partitions and multicast groups.
 //!
-//! An address is two numbers, as on the Extoll NIC (003 section 3.2.3): the node, which the manager
-//! assigns, and the endpoint on it (VPID). Either number may be a wildcard in a pattern that
-//! matches several endpoints. An address with a wildcard never names a target.
+//! An address is two numbers, as on the Extoll NIC (EXTOLL-THESIS#3.2.3): the node, which the
+//! manager assigns, and the endpoint on it (VPID). Either number may be a wildcard in a pattern
+//! that matches several endpoints. An address with a wildcard never names a target.
 
 use std::fmt;
 
@@ -63,7 +63,7 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// The number of an endpoint on its node (003 section 3.2.3: virtual process identifier).
+/// The number of an endpoint on its node (EXTOLL-THESIS#3.2.3: virtual process identifier).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Vpid(pub u16);
 
@@ -164,7 +164,7 @@ impl PartitionId {
     }
 }
 
-/// A multicast group (003 section 3.2.2: the target node is interpreted as a group number).
+/// A multicast group (EXTOLL-THESIS#3.2.2: the target node is interpreted as a group number).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Group(u8);
 

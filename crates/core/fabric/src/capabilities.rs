@@ -1,6 +1,6 @@
 //! The limits and properties of a transport.
 //!
-//! The defaults are the limits of the Extoll NIC (003 sections 3.2.1 to 3.2.4). A transport may
+//! The defaults are the limits of the Extoll NIC (EXTOLL-THESIS#3.2). A transport may
 //! offer more, never less, so that a program written for the defaults runs on every transport.
 
 use crate::error::{OpenError, SendError};

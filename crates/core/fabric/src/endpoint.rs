@@ -189,11 +189,11 @@ pub trait Region: Send + Sync + Clone {
     fn store(&self, offset: u64, value: u64) -> Result<(), RegionError>;
 }
 
-/// A peer's region, mapped into the own program (003 section 3.2.4).
+/// A peer's region, mapped into the own program (EXTOLL-THESIS#3.2.4).
 ///
 /// With [`Capabilities::window_is_memory`] an access costs a load or a store. Accesses through two
-/// windows are not ordered: windows are not coherent in the sense of 003. [`Endpoint::fence`]
-/// orders them.
+/// windows are not ordered: windows are not coherent in the sense of EXTOLL-THESIS#3.2.4.
+/// [`Endpoint::fence`] orders them.
 ///
 /// A window ends with [`OperationError::InvalidKey`] when its key is revoked, and when its owner
 /// moves the memory because another key was. In the second case a further window shows where it is.
@@ -395,7 +395,7 @@ pub trait Endpoint: Send {
     fn peer_address(&self, peer: Peer) -> Option<EndpointAddress>;
 
     /// Sends a message of up to [`Capabilities::message_bytes_max`] bytes, gathered from `parts`
-    /// (003 section 3.2.2). The memory of `parts` may be reused when the call returns.
+    /// (EXTOLL-THESIS#3.2.2). The memory of `parts` may be reused when the call returns.
     ///
     /// # Errors
     /// [`SendError`].
@@ -471,7 +471,7 @@ pub trait Endpoint: Send {
     fn register(&mut self, length: u64) -> Result<Self::Region, RegisterError>;
 
     /// Grants access to a range of a region. The value is the key ([`Value::Key`]), which names the
-    /// range to the audience (003 section 3.2.5); its offset 0 is the first byte of the range.
+    /// range to the audience (EXTOLL-THESIS#3.2.5); its offset 0 is the first byte of the range.
     ///
     /// # Errors
     /// [`GrantError`], from the call or as [`OperationError::Grant`] from the completion.

@@ -67,7 +67,7 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
-/// The unit of Extoll's NIC that wrote a notification (003 section 3.2.1.2).
+/// The unit of Extoll's NIC that wrote a notification (EXTOLL-THESIS#3.2.1.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Side {

@@ -3,7 +3,7 @@
 //! An [`crate::Endpoint`] talks to many peers; a lane has exactly two ends. Each end has a mailbox
 //! for short messages from the other end, a *sink* (a byte ring, registered for the other end's
 //! puts) and a few control words, which the other end writes with immediate puts. Direct sockets
-//! use lanes (003 section 5.5).
+//! use lanes (EXTOLL-THESIS#5.5).
 //!
 //! A lane stores no cursors. The caller keeps them in memory that all processes sharing an end can
 //! access, under a lock for each direction. Any bytes are a cursor, as far as memory is concerned:

@@ -62,7 +62,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Source: 003 chapter 3 (RMA, VELO, SMFU, ATU, register file), 004 section 2.1.
+//! Source: EXTOLL-THESIS#3 (RMA, VELO, SMFU, ATU, register file), ANGARA-ETH#2.1.
 //!
 //! [`terms`] has the words of Extoll's NIC and of libfabric for each of these.
 //!

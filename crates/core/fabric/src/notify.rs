@@ -1,4 +1,4 @@
-//! The notifications that an operation requests (003 Table 3.1).
+//! The notifications that an operation requests (EXTOLL-THESIS#3.2.1.1, Table 3.1).
 
 use bitflags::bitflags;
 
@@ -6,7 +6,7 @@ use crate::error::OperationError;
 use crate::operation::Command;
 
 bitflags! {
-    /// The sides that get a notification of an operation (003 Table 3.1).
+    /// The sides that get a notification of an operation (EXTOLL-THESIS#3.2.1.1, Table 3.1).
     ///
     /// A put may notify requester and completer; a get and an atomic may notify all three.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

@@ -62,7 +62,7 @@ impl Command {
 
 /// Names a granted region to peers. Opaque, and invalid once it is revoked.
 ///
-/// On Extoll it is a network logical address (003 section 3.2.5). The number is no secret: the
+/// On Extoll it is a network logical address (EXTOLL-THESIS#3.2.5). The number is no secret: the
 /// fabric checks the partition of the endpoint that uses it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RemoteKey(pub u64);
@@ -84,7 +84,7 @@ impl Target {
     }
 }
 
-/// Tag and type of a mailbox message (003 Fig. 3.4).
+/// Tag and type of a mailbox message (EXTOLL-THESIS#3.2.2, figure 3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct MessageHeader {
     /// 8-bit user tag.

@@ -1,4 +1,4 @@
-//! The registers: counters of an endpoint, which its program reads (003 section 3.2.6).
+//! The registers: counters of an endpoint, which its program reads (EXTOLL-THESIS#3.2.6).
 
 /// A named counter of an endpoint, of 64 bits. Sending and receiving have separate counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,4 +1,4 @@
-//! The terms of weft beside those of Extoll's NIC (003 chapter 3) and of libfabric.
+//! The terms of weft beside those of Extoll's NIC (EXTOLL-THESIS#3) and of libfabric.
 //!
 //! | weft | Extoll | libfabric |
 //! |---|---|---|

@@ -4,7 +4,7 @@
 //! [`weft_fabric::Endpoint`]. The crate may depend on `weft-fabric` alone, and stands in layer 1
 //! beside it, so that services can import it. It uses no clock, thread, socket or file.
 //!
-//! Source: 003 section 5.4.1 (eager and rendezvous); UCX's active messages for a head that the
+//! Source: EXTOLL-THESIS#5.4.1 (eager and rendezvous); UCX's active messages for a head that the
 //! receiver decides by.
 //!
 //! # How a message goes

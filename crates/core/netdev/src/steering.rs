@@ -1,4 +1,4 @@
-//! The choice of a TAP device's queue for each packet (000 section 3.4).
+//! The choice of a TAP device's queue for each packet (RED-SEA-D2.3#3.4).
 //!
 //! By default the kernel chooses by flow: a packet goes to the queue on which the program last
 //! wrote packets of the same flow. The other choices are eBPF programs of a few instructions.

@@ -3,7 +3,7 @@
 //! Each read and write transfers one packet: an offload header of 12 bytes, `struct
 //! virtio_net_hdr_v1`, in which the kernel describes the work that it left to the device, and a
 //! frame. With all offloads on, TCP and UDP pass super-packets of up to 64 KB without checksums,
-//! whatever the MTU (000 section 3.8).
+//! whatever the MTU (RED-SEA-D2.3#3.8).
 //!
 //! The kernel (`drivers/net/tun.c`) answers a read and a write with EBADFD when the descriptor has
 //! no interface any more: somebody removed the interface or its network namespace. It answers a

@@ -10,8 +10,8 @@
 //! runs it up to a time. It depends on `weft-topology` for graphs and on `weft-routing` for the
 //! ways of packets.
 //!
-//! Sources: 003 sections 2.2.1, 3.1 and 3.2; Dally and Towles, *Principles and Practices of
-//! Interconnection Networks*.
+//! Sources: EXTOLL-THESIS#2.2.1, EXTOLL-THESIS#3.1 and EXTOLL-THESIS#3.2; Dally and Towles,
+//! *Principles and Practices of Interconnection Networks*.
 #![forbid(unsafe_code)]
 
 mod arena;

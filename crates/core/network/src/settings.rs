@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::time::{MILLISECOND, NANOSECOND, Time};
 
-/// Traffic classes at most, as Extoll has them (003 section 3.2, four classes).
+/// Traffic classes at most, as Extoll has them (EXTOLL-THESIS#3.2, four classes).
 pub const CLASSES_MAX: u8 = 4;
 /// Bytes of a packet at most, with its header.
 pub const PACKET_BYTES_MAX: u32 = 1 << 16;

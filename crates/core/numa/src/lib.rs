@@ -3,7 +3,7 @@
 //! [`Topology::read`] takes the directory in which the kernel describes its nodes, so a test gives
 //! it a made-up one. A thread is bound to the processors of a node by [`bind_thread`]; memory comes
 //! from a node by `weft_memory::MemoryOptions::on_node`. The policy is static: the caller chooses a
-//! node for each thing that it places, once (002, back end: "explicit, static" placement;
+//! node for each thing that it places, once (NUMA-RDMA#numa-tuning: "explicit, static" placement;
 //! scheduling by node for each operation was found too complicated there). May depend on the
 //! operating system alone.
 //!

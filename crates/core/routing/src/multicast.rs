@@ -1,4 +1,4 @@
-//! Multicast groups: 64 of them, of which number 63 is broadcast (003 section 5.4.5.2).
+//! Multicast groups: 64 of them, of which number 63 is broadcast (EXTOLL-THESIS#5.4.5.2).
 //!
 //! A packet to a group goes along the part of the spanning tree that joins the members: a vertex
 //! sends it on at every port of the group but the one where it came. Only members send to a group.

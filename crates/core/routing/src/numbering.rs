@@ -1,4 +1,4 @@
-//! The numbers of hosts: 16 bits, the upper 6 of which name a segment (003 section 5.4.5.2).
+//! The numbers of hosts: 16 bits, the upper 6 of which name a segment (EXTOLL-THESIS#5.4.5.2).
 //!
 //! A routing table has an entry for each segment and one for each host of the own segment. All
 //! packets for one segment therefore leave a vertex outside of it by the same entry. So a segment

@@ -1,4 +1,4 @@
-//! Routing tables in the form of the Extoll NIC (003 section 5.4.5.2).
+//! Routing tables in the form of the Extoll NIC (EXTOLL-THESIS#5.4.5.2).
 //!
 //! Each vertex has a *global table* with an entry for each of 64 segments, a *local table* with one
 //! for each of the 1,024 hosts of its own segment, and a multicast table ([`crate::multicast`]). An

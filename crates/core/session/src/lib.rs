@@ -6,8 +6,8 @@
 //! users, if the endpoints are in one partition ([`weft_fabric::Partition::Service`]). The crate
 //! may depend on `weft-fabric` and `weft-message`. It uses no clock, thread, socket or file.
 //!
-//! Sources: 002 (blocks that the receiver grants, credits that come back); RFC 7143 section 4 for
-//! what a session of storage needs; `docs/design/013-sessions.md`.
+//! Sources: NUMA-RDMA#rftp (blocks that the receiver grants, credits that come back); RFC 7143
+//! section 4 for what a session of storage needs; `docs/design/013-sessions.md`.
 //!
 //! # Terms
 //! | | |

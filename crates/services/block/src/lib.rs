@@ -13,8 +13,8 @@
 //!
 //! A driver owns sockets, files, threads and clocks: it moves bytes between a socket and a state
 //! machine, and runs the [`scsi::Job`]s of the machine where waiting disturbs nobody. The crate
-//! may depend on `weft-fabric` and `weft-session`. Source: 002 (back end), RFC 7143, RFC 7145, the
-//! NBD protocol document.
+//! may depend on `weft-fabric` and `weft-session`. Source: NUMA-RDMA#back-end, RFC 7143, RFC 7145,
+//! the NBD protocol document.
 #![forbid(unsafe_code)]
 
 pub mod fuzz;

@@ -1,4 +1,4 @@
-//! Reassembly of the packets of the eager protocol (003 section 5.4.1.2).
+//! Reassembly of the packets of the eager protocol (EXTOLL-THESIS#5.4.1.2).
 //!
 //! The messages of one sender arrive in order, and it sends one packet after the other. So the
 //! fragments between two first fragments belong to one packet.

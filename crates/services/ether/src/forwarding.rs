@@ -2,7 +2,7 @@
 //!
 //! A node's own address contains its number and needs no entry. Other addresses, those of bridges,
 //! containers and virtual machines, are learned for each VLAN from the source addresses of frames,
-//! as any switch does (IEEE 802.1Q section 8.7; 004 section 2.2 has the table for Angara).
+//! as any switch does (IEEE 802.1Q section 8.7; ANGARA-ETH#2.2 has the table for Angara).
 
 use std::collections::HashMap;
 use std::time::Duration;

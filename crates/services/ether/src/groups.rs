@@ -1,5 +1,5 @@
 //! The table of IP multicast groups: which nodes want which group, from the reports and queries of
-//! hosts and routers (RFC 4541).
+//! hosts and routers (RFC 4541); groups of the fabric carry them (EXTOLL-THESIS#5.4.5.3).
 //!
 //! A frame to a group that hosts report goes to the nodes that want it, and to routers. A frame is
 //! flooded:

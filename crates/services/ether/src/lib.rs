@@ -20,7 +20,7 @@
 //! - [`hostile`]: a node that sends arbitrary messages, for fuzzing.
 //! - [`port`]: all of this at one endpoint.
 //!
-//! Sources: 003 section 5.4 (EXT-Eth), 000 section 3 (Ptlnet), 004 section 2 (forwarding table).
+//! Sources: EXTOLL-THESIS#5.4 (EXT-Eth), RED-SEA-D2.3#3 (Ptlnet), ANGARA-ETH#2 (forwarding table).
 //! May depend on `weft-fabric` only. Uses no device, thread, clock or foreign memory. A moment is a
 //! duration since a fixed start, which is the same for all calls.
 #![forbid(unsafe_code)]

@@ -11,11 +11,12 @@ pub struct MacAddress(pub [u8; 6]);
 impl MacAddress {
     /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
-    /// The first four octets of a node's own address, locally administered (003 figure 5.13).
+    /// The first four octets of a node's own address, locally administered (EXTOLL-THESIS#5.4.4.1,
+    /// figure 5.13).
     const OF_NODES: [u8; 4] = [0x2e, 0x87, 0x04, 0x07];
 
-    /// The own address of `node`: the last two octets are its number (003 section 5.4.4). `None` if
-    /// the number does not fit.
+    /// The own address of `node`: the last two octets are its number (EXTOLL-THESIS#5.4.4). `None`
+    /// if the number does not fit.
     #[must_use]
     pub fn of_node(node: NodeId) -> Option<Self> {
         let [a, b, c, d] = Self::OF_NODES;

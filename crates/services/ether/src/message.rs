@@ -1,7 +1,8 @@
 //! The messages between ports, little endian.
 //!
-//! A message has a tag and up to 120 bytes (003 section 5.4.1.2: the eager protocol splits a packet
-//! into messages of that size). Every message is checked on receipt: its sender may be hostile.
+//! A message has a tag and up to 120 bytes (EXTOLL-THESIS#5.4.1.2: the eager protocol splits a
+//! packet into messages of that size). Every message is checked on receipt: its sender may be
+//! hostile.
 
 use thiserror::Error;
 use weft_fabric::NodeId;
@@ -33,7 +34,7 @@ pub mod tag {
 }
 
 /// Class of the notification with the number of packets taken out of a ring in all: the read
-/// counter of 004 section 2.1. The first one, of 0 packets, says that the ring was opened.
+/// counter of ANGARA-ETH#2.1. The first one, of 0 packets, says that the ring was opened.
 pub const CLASS_TAKEN: u8 = 1;
 
 /// A greeting, sent to all ports at the start. A port answers the greeting of a new peer with its

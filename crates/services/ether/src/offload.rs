@@ -2,9 +2,9 @@
 //!
 //! A frame from a TAP device may be a super-packet of 64 KB without checksums. It crosses the
 //! fabric unchanged, whatever the MTU, together with this header. The receiving kernel, or the
-//! hardware of its gateway, segments it and makes the checksums if that is needed (000 section
-//! 3.8). The layout is the kernel's `struct virtio_net_hdr_v1` (virtio specification 1.1, section
-//! 5.1.6).
+//! hardware of its gateway, segments it and makes the checksums if that is needed
+//! (RED-SEA-D2.3#3.8). The layout is the kernel's `struct virtio_net_hdr_v1` (virtio specification
+//! 1.1, section 5.1.6).
 
 use thiserror::Error;
 use zerocopy::little_endian::U16;

@@ -4,7 +4,7 @@
 //! acknowledgements stay out; a flood of datagrams does not. So a queueing discipline in front of
 //! the queue limits the rate, which follows the rate at which this process reads packets. Packets
 //! then wait in the discipline and are charged to the sending socket, so that the sender blocks
-//! (000 section 3.5 stops the queue instead, which TUN of Linux up to 6.18 cannot).
+//! (RED-SEA-D2.3#3.5 stops the queue instead, which TUN of Linux up to 6.18 cannot).
 
 use std::time::Duration;
 

@@ -1,11 +1,12 @@
-//! The rings of 004 section 2.1, for packets too long for messages. There is one for each direction
+//! The rings of ANGARA-ETH#2.1, for packets too long for messages. There is one for each direction
 //! of a pair of nodes, made when the first such packet is sent: slots, a write counter and a read
 //! counter.
 //!
-//! The memory belongs to the sender, and the receiver reads packets out of it (003 section 5.4.1.3:
-//! the data waits at its sender until the receiver has room). The receiver opens the ring and says
-//! so by a first report. From then on the sender advertises each packet, and the receiver reports
-//! now and then how many packets it has taken, which is the sender's credit.
+//! The memory belongs to the sender, and the receiver reads packets out of it
+//! (EXTOLL-THESIS#5.4.1.3: the data waits at its sender until the receiver has room). The receiver
+//! opens the ring and says so by a first report. From then on the sender advertises each packet,
+//! and the receiver reports now and then how many packets it has taken, which is the sender's
+//! credit.
 
 use weft_fabric::{Region, RemoteKey};
 use zerocopy::little_endian::{U32, U64};

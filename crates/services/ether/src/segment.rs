@@ -1,8 +1,8 @@
 //! The fabric addresses of a network's ports: one for each queue of each node.
 //!
 //! A device may have several queues, each with a port of its own. Queue 0 of a node talks to queue
-//! 0 of the others, queue 1 to queue 1, so that a flow stays on one queue and in order (000 section
-//! 3.3). The ports of a node share its switch and nothing else.
+//! 0 of the others, queue 1 to queue 1, so that a flow stays on one queue and in order
+//! (RED-SEA-D2.3#3.3). The ports of a node share its switch and nothing else.
 
 use weft_fabric::{EndpointAddress, Group, NodeId, Vpid};
 
@@ -17,8 +17,8 @@ pub enum Segment {
         /// Queues of each device.
         queues: u8,
     },
-    /// Each node is a node of the fabric. Its queues have the VPIDs from `vpid` on (003 section
-    /// 5.4.6: one VPID is reserved).
+    /// Each node is a node of the fabric. Its queues have the VPIDs from `vpid` on
+    /// (EXTOLL-THESIS#5.4.6: one VPID is reserved).
     Fabric {
         /// The VPID of queue 0.
         vpid: Vpid,

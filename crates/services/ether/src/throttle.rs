@@ -1,5 +1,5 @@
 //! How long a loop pauses after it has emptied its queues: interrupt throttling whose rate follows
-//! the load (003 section 5.4.6.2, after the dynamic ITR of Intel's *ixgbe*).
+//! the load (EXTOLL-THESIS#5.4.6.2, after the dynamic ITR of Intel's *ixgbe*).
 //!
 //! A loop that polls for every packet has the least latency, but takes a whole processor from the
 //! programs that the packets are for. So whenever a poll has emptied the queues, the throughput

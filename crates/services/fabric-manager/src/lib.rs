@@ -1,4 +1,4 @@
-//! Layer 3: the manager of a fabric, after EMP (003 section 3.3.3), without I/O.
+//! Layer 3: the manager of a fabric, after EMP (EXTOLL-THESIS#3.3.3), without I/O.
 //!
 //! - [`Manager`]: sweeps the fabric from its own node outward, gives numbers and tables, and does
 //!   so again when links or nodes fail or come back.

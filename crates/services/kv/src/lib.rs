@@ -1,4 +1,4 @@
-//! The replicated key-value store that ships its index (000 section 2.1, Tebis).
+//! The replicated key-value store that ships its index (RED-SEA-D2.3#2.1, Tebis).
 //!
 //! Layer 3. [`store`] is what a front end (the Redis protocol, the native protocol) sees of a
 //! store; [`engine`] is a store of one region in one directory. Files are behind [`disk`], so that

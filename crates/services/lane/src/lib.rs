@@ -4,7 +4,7 @@
 //! of a lane is an [`EndpointLane`], which has both halves of [`weft_fabric::Lane`]. The crate may
 //! depend on `weft-fabric` only. It reads no clock and starts no thread.
 //!
-//! Source: 003 section 5.5 (EXT-DS, Table 5.3), over the operations of section 3.2.
+//! Source: EXTOLL-THESIS#5.5 (EXT-DS, Table 5.3), over the operations of EXTOLL-THESIS#3.2.
 //!
 //! # How a lane is carried
 //! Each end has memory that its peer alone may write, and no message of a lane goes through a

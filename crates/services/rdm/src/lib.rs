@@ -5,8 +5,8 @@
 //! a provider of libfabric. It may depend on `weft-fabric` alone. It uses no clock, thread, socket
 //! or file: memory of the program and copies by the kernel arrive as [`Surface`].
 //!
-//! Source: 003 sections 2.3.4.1 (eager, rendezvous, the unexpected queue) and 3.3.2 (the matching
-//! layer of Extoll's MPI); fi_tagged(3), fi_msg(3), fi_rma(3) and fi_atomic(3).
+//! Source: EXTOLL-THESIS#2.3.4.1 (eager, rendezvous, the unexpected queue) and EXTOLL-THESIS#3.3.2
+//! (the matching layer of Extoll's MPI); fi_tagged(3), fi_msg(3), fi_rma(3) and fi_atomic(3).
 //!
 //! # How bytes go
 //! | bytes | way | when the sender's memory is free |

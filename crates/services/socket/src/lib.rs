@@ -20,7 +20,7 @@
 //! - [`tap`]: what the messages of a lane mean to those who look at it.
 //! - [`fuzz`]: entry functions for fuzzing.
 //!
-//! Source: 003 section 5.5 (EXT-DS, Table 5.3, BCopy). The crate may depend on `weft-fabric` and
+//! Source: EXTOLL-THESIS#5.5 (EXT-DS, Table 5.3, BCopy). The crate may depend on `weft-fabric` and
 //! `weft-options`. It opens no socket, starts no thread, reads no clock and maps no memory.
 #![forbid(unsafe_code)]
 

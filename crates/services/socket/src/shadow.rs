@@ -21,7 +21,7 @@ impl Unread {
     }
 }
 
-/// The kernel's connection of an end: the shadow socket (003 section 5.5.3).
+/// The kernel's connection of an end: the shadow socket (EXTOLL-THESIS#5.5.3).
 ///
 /// A driver implements this trait with a descriptor, the simulation with a model. No call blocks,
 /// except those that wait.

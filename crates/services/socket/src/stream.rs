@@ -1,4 +1,4 @@
-//! One end of a TCP connection over a lane: the BCopy mode of 003 section 5.5.3.2.
+//! One end of a TCP connection over a lane: the BCopy mode of EXTOLL-THESIS#5.5.3.2.
 //!
 //! The kernel's connection (the shadow socket) stays open. A direction moves to the lane at a byte
 //! boundary, and back at another one. Bytes travel as the messages of Table 5.3:

@@ -6,7 +6,7 @@
 //! stream of bytes, over the fabric, inside one process, under the fuzzer and in a simulation. The
 //! crate may depend on nothing of weft.
 //!
-//! Source: 002 (RFTP: granted blocks, credits that double, loading, sending and storing that
+//! Source: NUMA-RDMA#rftp ( granted blocks, credits that double, loading, sending and storing that
 //! overlap); `docs/design/017-transfer.md`.
 //!
 //! # How a transfer goes

@@ -1,9 +1,10 @@
 //! A transfer of one large file over a long way, in virtual time: both machines, a link, and the
 //! stages of both ends with their rates.
 //!
-//! It shows what blocks, streams and the window do to the use of a link (002, Figures 13 and 14).
-//! The same setup gives the same figures, to the last digit. A stream's thread is busy with a block
-//! for a fixed time and until the link has taken it; readers and writers have rates of their own.
+//! It shows what blocks, streams and the window do to the use of a link (NUMA-RDMA#wide-area,
+//! figures 13 and 14). The same setup gives the same figures, to the last digit. A stream's thread
+//! is busy with a block for a fixed time and until the link has taken it; readers and writers have
+//! rates of their own.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
@@ -270,7 +271,7 @@ impl Run {
 mod tests {
     use super::*;
 
-    /// The way of 002: 40 Gbit/s, 95 ms there and back.
+    /// The way of NUMA-RDMA#wide-area: 40 Gbit/s, 95 ms there and back.
     fn long_way(block_bytes: u32, streams: usize, window_bytes: u64) -> Setup {
         Setup {
             bits_per_second: 40_000_000_000,

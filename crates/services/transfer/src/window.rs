@@ -2,7 +2,7 @@
 //!
 //! It begins with a few. For each block that is free again it grants one more than was used, as
 //! long as the source says that it had none left: the window doubles with each round trip until it
-//! covers bandwidth × delay, and stays there (002, RFTP's credits).
+//! covers bandwidth × delay, and stays there (NUMA-RDMA#rftp, credits).
 
 use crate::offence::Offence;
 

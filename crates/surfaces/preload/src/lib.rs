@@ -1,6 +1,6 @@
 //! Layer 4: direct sockets for unmodified TCP programs, as a library that is preloaded.
 //!
-//! The model is the shadow socket of 003 section 5.5: a TCP connection is made by the kernel as
+//! The model is the shadow socket of EXTOLL-THESIS#5.5.1: a TCP connection is made by the kernel as
 //! ever and keeps its descriptor, its addresses and its life; if both ends run under weft, its
 //! bytes move to a lane of the shared-memory transport. Everything else passes through.
 //!

@@ -2,8 +2,8 @@
 //!
 //! One daemon per node finds the two ends of connections, brokers endpoints and passes memory. It
 //! is never on the data path, so connections outlive it. [`serve`] runs the daemon; the `weft`
-//! command talks to it through [`client`]. Source: design of the shadow socket in 003 section
-//! 5.5.2.
+//! command talks to it through [`client`]. Source: design of the shadow socket in
+//! EXTOLL-THESIS#5.5.2.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "layer 4 owns clocks and threads")]
 

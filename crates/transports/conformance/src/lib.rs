@@ -4,7 +4,7 @@
 //! kill), names it in [`conformance_tests!`], and gets one `#[test]` for each case. [`LaneBench`]
 //! and [`lane_tests!`] do the same for lanes. The crate may depend on `weft-fabric` only.
 //!
-//! Source: 003 chapter 3, as far as `weft-fabric` promises it.
+//! Source: EXTOLL-THESIS#3, as far as `weft-fabric` promises it.
 //!
 //! # Rules for cases
 //! - A case must work with transports that complete operations inside the call and with those that

@@ -1,4 +1,4 @@
-//! Cases: which sides are notified, in every combination of 003 Table 3.1.
+//! Cases: which sides are notified, in every combination of EXTOLL-THESIS#3.2.1.1, Table 3.1.
 
 use weft_fabric::{
     Access, Atomic, AtomicOperation, Command, Endpoint, Issued, LocalRange, MessageHeader,

@@ -26,7 +26,7 @@ use weft_libfabric::Spot;
 /// Bytes of the head.
 pub const HEAD_BYTES: usize = 24;
 /// Bytes of the payload of a mailbox message at most: with the heads of libfabric and TCP it is one
-/// packet of Ethernet. Those of 003 section 3.2.2 have 120.
+/// packet of Ethernet. Those of EXTOLL-THESIS#3.2.2 have 120.
 pub const MESSAGE_BYTES: usize = 1280;
 /// Bytes of a short put at most.
 pub const BODY_BYTES: usize = 120;

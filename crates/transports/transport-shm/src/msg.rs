@@ -1,4 +1,4 @@
-//! Messages: the mailbox of 003 section 3.2.2, one ring for each ordered pair.
+//! Messages: the mailbox of EXTOLL-THESIS#3.2.2, one ring for each ordered pair.
 //!
 //! Sending a message writes the payload and the status word, and reads the receiver's attention
 //! word. Other shared memory is touched only when the receiver is not polling.

@@ -1,5 +1,5 @@
 //! The translation of the last key that operations used one after another. The NIC's ATU likewise
-//! caches its last translations (003 section 3.2.5).
+//! caches its last translations (EXTOLL-THESIS#3.2.5).
 //!
 //! # Invariants
 //! - The peer is alive and not cut off: the endpoint drops its translation when any peer is gone,

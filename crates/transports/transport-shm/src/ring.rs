@@ -1,6 +1,14 @@
 //! The mailbox: a ring of 128-byte slots with one sender and one receiver.
 //!
-//! Source: 003 section 3.2.2 (VELO). A slot is a status word of 8 bytes and up to 120 bytes of
+//! ```text
+//! byte 0           4        5     6       8                                        128
+//!      ┌───────────┬────────┬─────┬───────┬────────────────────────────────────────┐
+//!      │ message+1 │ length │ tag │ flags │ payload, up to 120 bytes               │
+//!      └───────────┴────────┴─────┴───────┴────────────────────────────────────────┘
+//!      └── status word, written last ─────┘
+//! ```
+//!
+//! Source: EXTOLL-THESIS#3.2.2 (VELO). A slot is a status word of 8 bytes and up to 120 bytes of
 //! payload. The sender writes the payload and then, with release order, the status word. The low
 //! half of the status word is the number of the message plus one. The receiver recognises a filled
 //! slot by this number, so no index is shared in the common case. The receiver gives slots back in

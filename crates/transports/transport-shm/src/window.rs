@@ -1,4 +1,4 @@
-//! A window: a peer's region, mapped into this process (003 section 3.2.4).
+//! A window: a peer's region, mapped into this process (EXTOLL-THESIS#3.2.4).
 
 use std::io;
 use std::os::fd::BorrowedFd;

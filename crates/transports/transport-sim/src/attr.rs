@@ -1,6 +1,6 @@
 //! The settings of a simulated fabric: its seed, its links, its limits.
 //!
-//! The defaults are near those of the Tourmalet NIC (003 chapter 3): 100 Gbit/s, about a
+//! The defaults are near those of the Tourmalet NIC (EXTOLL-THESIS#3): 100 Gbit/s, about a
 //! microsecond from end to end. All times are virtual nanoseconds.
 
 use weft_fabric::{Capabilities, EndpointLimits, Progress, TrafficClass};

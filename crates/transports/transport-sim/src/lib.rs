@@ -9,7 +9,7 @@
 //! Two nodes have a private link, unless [`Settings::network`] names a graph: then packets go over
 //! its links.
 //!
-//! Source: 003 chapter 3, as far as `weft-fabric` promises it; links after section 3.1.
+//! Source: EXTOLL-THESIS#3, as far as `weft-fabric` promises it; links after EXTOLL-THESIS#3.1.
 //!
 //! # Invariants
 //! - The same seed and the same calls give exactly the same run. [`SimWorld::digest`] verifies it.

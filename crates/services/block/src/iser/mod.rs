@@ -1,10 +1,10 @@
 //! iSER in weft's form: SCSI commands over sessions of the fabric, whose data the target puts into
 //! memory that the initiator granted, and gets from there.
 //!
-//! Source: 002 (back end: a read is an RDMA write of the target, a write its RDMA read), RFC 7145.
-//! A session of `weft-session` has the additions of iSER to iSCSI: a hello in place of the login,
-//! credits in place of CmdSN and posted receives, keys for the life of the session in place of
-//! STags.
+//! Source: NUMA-RDMA#back-end (a read is an RDMA write of the target, a write its RDMA read), RFC
+//! 7145. A session of `weft-session` has the additions of iSER to iSCSI: a hello in place of the
+//! login, credits in place of CmdSN and posted receives, keys for the life of the session in place
+//! of STags.
 //!
 //! | step | read | write |
 //! |---|---|---|

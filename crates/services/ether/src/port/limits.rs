@@ -4,11 +4,11 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Packets up to this length, with their 12 bytes of offload header, go in messages, longer
-    /// ones through the ring (003 section 5.4.6.2: 120 to 480).
+    /// ones through the ring (EXTOLL-THESIS#5.4.6.2: 120 to 480).
     pub eager_bytes: usize,
     /// The same for packets to several nodes at once.
     pub eager_group_bytes: usize,
-    /// Slots of the ring for one peer (004 section 2.1).
+    /// Slots of the ring for one peer (ANGARA-ETH#2.1).
     pub slots: u32,
     /// Packets that may wait for one peer before the device is no longer read.
     pub backlog: usize,

@@ -191,7 +191,7 @@ impl<E: Endpoint> Port<E> {
         self.reach.has(node) && self.peers.contains_key(&node)
     }
 
-    /// Handles up to `budget` events of the fabric (003 section 5.4.6.2), passes packets for the
+    /// Handles up to `budget` events of the fabric (EXTOLL-THESIS#5.4.6.2), passes packets for the
     /// device to `deliver`, and sends backlogs. Returns the number of events.
     pub fn poll(&mut self, budget: usize, now: Duration, deliver: Deliver<'_, E>) -> usize {
         if !self.announced {

@@ -1,5 +1,5 @@
 //! Replication of a region: a primary that compacts, and backups that receive its log and its
-//! finished tables (Send-Index, 000 section 2.1).
+//! finished tables (Send-Index, RED-SEA-D2.3#2.1).
 //!
 //! Segments and tables have logical addresses, so the bytes of all replicas are the same: a backup
 //! writes what it receives, reads no table and sorts nothing. It has no level 0. Its directory is

@@ -9,7 +9,7 @@
 //! | [`Posted`] | receives | an envelope | the receive that was posted first |
 //! | [`Unexpected`] | messages | a selector | the message that arrived first |
 //!
-//! Source: fi_tagged(3); 003 section 3.3.2, which names the two queues.
+//! Source: fi_tagged(3); EXTOLL-THESIS#3.3.2, which names the two queues.
 //!
 //! # Invariants
 //! - The answer is that of a search from the oldest to the newest, whatever the index holds.

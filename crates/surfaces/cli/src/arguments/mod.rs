@@ -1,6 +1,8 @@
 //! The command line: exact forms that scripts rely on, each with examples in its help.
 
 pub mod block;
+#[cfg(test)]
+mod documents;
 mod flags;
 pub mod kv;
 pub mod kv_bench;
@@ -132,8 +134,8 @@ Examples:
   weft lab link n0 n1 up                   mends it
 
 The links decide which nodes reach each other; a longer way costs nothing here. A node that
-reaches no other has an interface without a link. Direct sockets that moved to the fabric before
-stay there.";
+reaches no other has an interface without a link. Where no way is left between two nodes, endpoints
+and connections on the fabric wait as the device does, and go on when a link is mended.";
 
 const LAB_EXEC_EXAMPLES: &str = "\
 Examples:

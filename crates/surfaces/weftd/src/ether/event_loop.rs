@@ -1,9 +1,9 @@
 //! The loop: it serves every active queue once, checks the resting queues, and sleeps when all are
 //! idle.
 //!
-//! Where there are many queues only the active ones are polled. The driver of 004 likewise serves
-//! the participants that talk before the others (*angara_parts*, section 2). A queue that had no
-//! work for a while rests; its endpoint rings when there is work. The cost of a turn therefore
+//! Where there are many queues only the active ones are polled. The driver of ANGARA-ETH#2.2
+//! likewise serves the participants that talk before the others (*angara_parts*). A queue that had
+//! no work for a while rests; its endpoint rings when there is work. The cost of a turn therefore
 //! follows the traffic, not the number of devices.
 
 use std::mem::MaybeUninit;

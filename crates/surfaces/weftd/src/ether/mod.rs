@@ -1,8 +1,8 @@
 //! The Ethernet devices of the node: each joins a TAP interface to a port of the fabric.
 //!
-//! A device has one or more queues (000 section 3.3), each with its own port. Each thread serves
+//! A device has one or more queues (RED-SEA-D2.3#3.3), each with its own port. Each thread serves
 //! its queues in one synchronous loop ([`event_loop`]). A queue has one thread, because packets of
-//! one flow could overtake each other on two. Source: 003 section 5.4.6 (EXN).
+//! one flow could overtake each other on two. Source: EXTOLL-THESIS#5.4.6 (EXN).
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Finds the device at which a connection ends, by the addresses of the interfaces.
 //!
 //! Programs on two nodes of one daemon run on one host, each in its own network namespace. Their
-//! direct sockets find each other by the table of addresses, as in 003 section 5.5.2.1.
+//! direct sockets find each other by the table of addresses, as in EXTOLL-THESIS#5.5.2.1.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;

@@ -25,7 +25,7 @@ pub fn meeting(segment: Option<&Path>, own: &Arc<dyn Connector>) -> Arc<dyn Conn
     }
 }
 
-/// The VPID of the port of queue 0 in a fabric of hosts, the same on each (003 section 5.4.6
+/// The VPID of the port of queue 0 in a fabric of hosts, the same on each (EXTOLL-THESIS#5.4.6
 /// reserves one). It is in the upper part of the usual 256, which programs get last.
 const FABRIC_VPID: Vpid = Vpid(224);
 

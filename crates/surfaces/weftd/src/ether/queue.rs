@@ -16,7 +16,7 @@ use crate::status::{DeviceStatus, PeerStatus, QueueStatus};
 
 /// Packets that are read from one queue before the next queue is served.
 const PACKETS_A_TURN: usize = 16;
-/// Fabric events that one queue handles before the next is served (003 section 5.4.6.2).
+/// Fabric events that one queue handles before the next is served (EXTOLL-THESIS#5.4.6.2).
 const EVENTS_A_TURN: usize = 64;
 
 /// Why a queue is gone, as reads and writes find it.

@@ -1,4 +1,4 @@
-//! `weft kv bench`: the workloads of 000 section 2.1.3 on the engine of this process.
+//! `weft kv bench`: the workloads of RED-SEA-D2.3#2.1.3 on the engine of this process.
 
 pub mod run;
 pub mod workload;

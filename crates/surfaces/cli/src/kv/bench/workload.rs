@@ -1,4 +1,4 @@
-//! The workloads of 000 section 2.1.3: which keys, which values, which operations.
+//! The workloads of RED-SEA-D2.3#2.1.3: which keys, which values, which operations.
 //!
 //! Sizes are those of whole pairs: S 33, M 123 and L 1,023 bytes, with keys of 24 bytes. The class
 //! of a key never changes. Values are incompressible. Uses the standard library alone, so that the
