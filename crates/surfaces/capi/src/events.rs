@@ -66,7 +66,7 @@ impl Waiting {
         }
     }
 
-    const fn of_peer(kind: weft_event_type, peer: Peer) -> Self {
+    fn of_peer(kind: weft_event_type, peer: Peer) -> Self {
         Self { peer: peer.0, ..Self::new(kind) }
     }
 

@@ -78,7 +78,7 @@ impl EndpointObject {
     /// Takes what the fabric has, about `budget` events at most.
     #[inline]
     pub fn progress(&mut self, budget: usize) -> usize {
-        let Self { messages, events } = self;
+        let Self { messages, events, .. } = self;
         messages.poll(budget, |event| events.take(event))
     }
 

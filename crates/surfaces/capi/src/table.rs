@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Once, OnceLock};
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
 use crate::status::Failure;
 use crate::types::weft_status::{WEFT_ERROR_HANDLE, WEFT_ERROR_IN_CALL, WEFT_ERROR_LIMIT};
@@ -156,7 +156,7 @@ impl<T> Table<T> {
         body: impl FnOnce(&T) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let Some((slot, count)) = self.slot(handle) else { return Err(self.invalid(handle)) };
-        let state: RwLockReadGuard<'_, State<T>> = slot.read_recursive();
+        let state = slot.read();
         match &state.content {
             Content::Object(object, forks) if state.count as usize == count && is_own(*forks) => {
                 body(object)

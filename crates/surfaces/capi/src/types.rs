@@ -1,6 +1,7 @@
 //! The structures and numbers of the header. Their order, sizes and values never change; new ones
 //! come at the end.
 #![allow(non_camel_case_types, reason = "they are named as in the header")]
+#![allow(dead_code, reason = "some numbers are for programs alone")]
 
 use std::ffi::c_void;
 
@@ -25,13 +26,11 @@ pub struct weft_options {
 /// endpoint alone, and never names another peer later.
 pub type weft_peer = u32;
 
-/// Of weft_memory_grant: all endpoints that the own one can meet may use the key.
-pub const WEFT_ANY_PEER: u32 = 0xffff_ffff;
-
-/// A timeout without limit, where the function allows it.
+/// As in the header, where `cbindgen.toml` has it.
+pub const WEFT_ANY_PEER: weft_peer = 0xffff_ffff;
+/// As in the header, where `cbindgen.toml` has it.
 pub const WEFT_FOREVER: i32 = -1;
-
-/// Contexts from here on belong to the library.
+/// As in the header, where `cbindgen.toml` has it.
 pub const WEFT_CONTEXT_END: u64 = 1 << 63;
 
 /// The result of a call. Zero and positive numbers are good, negative ones are errors.
@@ -323,4 +322,21 @@ pub struct weft_key_content {
     pub reserved: u32,
     /// Bytes of the range.
     pub length: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_has_these_numbers() {
+        let header = include_str!("../include/weft.h");
+        for line in [
+            format!("#define WEFT_ANY_PEER {WEFT_ANY_PEER:#x}u\n"),
+            format!("#define WEFT_FOREVER ({WEFT_FOREVER})\n"),
+            format!("#define WEFT_CONTEXT_END {WEFT_CONTEXT_END:#x}u\n"),
+        ] {
+            assert!(header.contains(&line), "{line}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use weft_fabric::{
     Access, Addressable, Audience, Endpoint, GrantError, HostMemory, LocalRange, Region, RemoteKey,
 };
-use weft_memory::Memory;
+use ::weft_memory::{Memory, SegmentError};
 
 use super::peers::{known_size, unexpected};
 use super::{OWN_CONTEXT, ended, limit, peer_of, with};
@@ -94,9 +94,9 @@ pub extern "C" fn weft_memory_register(
     })
 }
 
-fn not_made(error: weft_memory::SegmentError) -> Failure {
+fn not_made(error: SegmentError) -> Failure {
     let status = match error {
-        weft_memory::SegmentError::Misaligned { .. } => WEFT_ERROR_ALIGNMENT,
+        SegmentError::Misaligned { .. } => WEFT_ERROR_ALIGNMENT,
         _ => WEFT_ERROR_SYSTEM,
     };
     Failure::new(status, error.to_string())

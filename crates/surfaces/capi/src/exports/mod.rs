@@ -1,12 +1,19 @@
 //! The functions of the header, by subject, and what they share.
 
-mod events;
+// In the order of the header.
 mod general;
-mod memory;
-mod message;
-mod one_sided;
+
 mod options;
+
 mod peers;
+
+mod message;
+
+mod memory;
+
+mod one_sided;
+
+mod events;
 
 use std::time::Duration;
 
@@ -16,7 +23,7 @@ use crate::objects::{ENDPOINTS, EndpointObject};
 use crate::pointers::{self, Out};
 use crate::status::Failure;
 use crate::types::weft_status::{self, *};
-use crate::types::{WEFT_CONTEXT_END, weft_endpoint};
+use crate::types::{WEFT_CONTEXT_END, WEFT_FOREVER, weft_endpoint};
 
 /// A wait without limit, where the fabric wants one.
 const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -36,7 +43,7 @@ fn with<R>(
 fn limit(timeout_ms: i32) -> Result<Option<Duration>, Failure> {
     match u64::try_from(timeout_ms) {
         Ok(milliseconds) => Ok(Some(Duration::from_millis(milliseconds))),
-        Err(_) if timeout_ms == -1 => Ok(None),
+        Err(_) if timeout_ms == WEFT_FOREVER => Ok(None),
         Err(_) => Err(Failure::argument(format!(
             "a timeout of {timeout_ms} ms; give 0 or more, or WEFT_FOREVER"
         ))),

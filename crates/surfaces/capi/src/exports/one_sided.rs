@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use weft_fabric::{
-    Atomic, AtomicOperation, Endpoint, Issued, LocalRange, Notify, Operation, OperationError,
+    Atomic, AtomicOperation, Endpoint, Issued, LocalRange, Notify, Operation,
     Signal, SignalChange, Source, Width,
 };
 use weft_open::AnyEndpoint;

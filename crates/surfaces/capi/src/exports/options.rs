@@ -93,7 +93,7 @@ pub extern "C" fn weft_options_set_start_daemon(
 pub extern "C" fn weft_options_set_offer(options: *mut weft_options, name: *const c_char) -> c_int {
     set(options, |options| {
         let name = pointers::text(name, "name")?;
-        Opening::with("", &Default::default()).offering(name)?;
+        let _ = Opening::with("", &Default::default()).offering(name)?;
         options.entry = Entry::Offers(name.to_owned());
         Ok(())
     })
