@@ -695,7 +695,7 @@ int weft_close(struct weft_endpoint *endpoint);
  *
  * One thread at a time. Errors: WEFT_ERROR_ARGUMENT, WEFT_ERROR_HANDLE, WEFT_ERROR_IN_CALL.
  */
-int weft_own_address(struct weft_endpoint *endpoint, struct weft_address *own);
+int weft_own_address(struct weft_endpoint *endpoint, struct weft_address *address);
 
 /**
  * The address of the service by which the endpoint was opened (weft_options_set_service).
@@ -703,7 +703,7 @@ int weft_own_address(struct weft_endpoint *endpoint, struct weft_address *own);
  * One thread at a time. Errors: WEFT_ERROR_NOT_FOUND for an endpoint that was opened in another
  * way, WEFT_ERROR_ARGUMENT, WEFT_ERROR_HANDLE, WEFT_ERROR_IN_CALL.
  */
-int weft_service_address(struct weft_endpoint *endpoint, struct weft_address *service);
+int weft_service_address(struct weft_endpoint *endpoint, struct weft_address *address);
 
 /**
  * Finds the endpoint at an address and prepares to talk to it. The handle is the same for the same
@@ -745,7 +745,7 @@ int weft_disconnect(struct weft_endpoint *endpoint, weft_peer peer);
  * One thread at a time. Errors: WEFT_ERROR_NO_PEER, WEFT_ERROR_ARGUMENT, WEFT_ERROR_HANDLE,
  * WEFT_ERROR_IN_CALL.
  */
-int weft_peer_address(struct weft_endpoint *endpoint, weft_peer peer, struct weft_address *of_peer);
+int weft_peer_address(struct weft_endpoint *endpoint, weft_peer peer, struct weft_address *address);
 
 /**
  * The limits of an endpoint. size is sizeof(weft_limit_values) of the program; members that the
@@ -937,7 +937,7 @@ int weft_put(struct weft_endpoint *endpoint,
              uint64_t offset,
              const void *data,
              size_t length,
-             const struct weft_operation *options);
+             const struct weft_operation *operation);
 
 /**
  * As weft_put, out of a memory of this endpoint: nothing is copied before. The bytes must not
@@ -952,7 +952,7 @@ int weft_put_memory(struct weft_endpoint *endpoint,
                     const struct weft_memory *memory,
                     uint64_t memory_offset,
                     uint64_t length,
-                    const struct weft_operation *options);
+                    const struct weft_operation *operation);
 
 /**
  * Writes length bytes into a peer's memory and then changes a 64-bit word of the peer in the way
@@ -971,7 +971,7 @@ int weft_put_signal(struct weft_endpoint *endpoint,
                     uint64_t word_offset,
                     uint32_t kind,
                     uint64_t value,
-                    const struct weft_operation *options);
+                    const struct weft_operation *operation);
 
 /**
  * Reads length bytes of a peer's memory into a memory of this endpoint.
@@ -985,7 +985,7 @@ int weft_get(struct weft_endpoint *endpoint,
              struct weft_memory *memory,
              uint64_t memory_offset,
              uint64_t length,
-             const struct weft_operation *options);
+             const struct weft_operation *operation);
 
 /**
  * Changes a word of a peer in the way of a weft_atomic_kind. width is 4 or 8 bytes, and the word
@@ -1003,7 +1003,7 @@ int weft_atomic(struct weft_endpoint *endpoint,
                 uint32_t width,
                 uint64_t operand,
                 uint64_t compare,
-                const struct weft_operation *options,
+                const struct weft_operation *operation,
                 uint64_t *former);
 
 /**
@@ -1016,7 +1016,7 @@ int weft_fetch_add(struct weft_endpoint *endpoint,
                    const struct weft_key *key,
                    uint64_t offset,
                    uint64_t operand,
-                   const struct weft_operation *options,
+                   const struct weft_operation *operation,
                    uint64_t *former);
 
 /**
@@ -1031,7 +1031,7 @@ int weft_compare_swap(struct weft_endpoint *endpoint,
                       uint64_t offset,
                       uint64_t expected,
                       uint64_t desired,
-                      const struct weft_operation *options,
+                      const struct weft_operation *operation,
                       uint64_t *former);
 
 /**

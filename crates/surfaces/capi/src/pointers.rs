@@ -132,7 +132,8 @@ pub fn is_mapped(base: NonNull<u8>, length: usize) -> bool {
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let page = usize::try_from(page).unwrap_or(4096);
     let before = base.addr().get() % page;
-    let Some(whole) = length.checked_add(before) else { return false };
+    let whole = length.checked_add(before).filter(|whole| isize::try_from(*whole).is_ok());
+    let Some(whole) = whole else { return false };
     let first = base.as_ptr().wrapping_sub(before).cast();
     // SAFETY: with this flag the kernel looks at the pages and changes nothing. Those that are not
     // mapped are an error.

@@ -39,8 +39,9 @@ pub extern "C" fn weft_poll(
         let events = places(events, size, count)?;
         with(endpoint, |endpoint| {
             endpoint.events.give_back();
-            if endpoint.events.len() < count {
-                endpoint.progress(count.min(TAKEN_MAX) - endpoint.events.len().min(TAKEN_MAX - 1));
+            let room = count.min(TAKEN_MAX).saturating_sub(endpoint.events.len());
+            if room > 0 {
+                endpoint.progress(room);
             }
             Ok(hand_out(endpoint, events, size, count))
         })

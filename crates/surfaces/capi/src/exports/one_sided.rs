@@ -41,7 +41,7 @@ const READS: Notified = Notified { at_peer: Notify::RESPONDER, here: Notify::COM
 
 /// The operation that a program describes.
 #[inline]
-fn operation(place: *const weft_operation, notified: &Notified) -> Result<Operation, Failure> {
+fn described(place: *const weft_operation, notified: &Notified) -> Result<Operation, Failure> {
     if place.is_null() {
         return Ok(Operation::new(0));
     }
@@ -152,12 +152,12 @@ pub extern "C" fn weft_put(
     offset: u64,
     data: *const c_void,
     length: usize,
-    options: *const weft_operation,
+    operation: *const weft_operation,
 ) -> c_int {
     start(endpoint, peer, key, std::ptr::null_mut(), |key, endpoint| {
         let source = Source::Bytes(pointers::bytes(data, length)?);
         let target = key.target(offset, length as u64)?;
-        let operation = operation(options, &WRITES)?;
+        let operation = described(operation, &WRITES)?;
         Ok(endpoint.put(peer_of(peer), source, target, operation)?)
     })
 }
@@ -175,11 +175,11 @@ pub extern "C" fn weft_put_memory(
     memory: *const weft_memory,
     memory_offset: u64,
     length: u64,
-    options: *const weft_operation,
+    operation: *const weft_operation,
 ) -> c_int {
     start(endpoint, peer, key, std::ptr::null_mut(), |key, of| {
         let target = key.target(offset, length)?;
-        let operation = operation(options, &WRITES)?;
+        let operation = described(operation, &WRITES)?;
         with_region(endpoint, memory, |region| {
             let source = Source::Region(LocalRange::new(region, memory_offset, length));
             Ok(of.put(peer_of(peer), source, target, operation)?)
@@ -204,7 +204,7 @@ pub extern "C" fn weft_put_signal(
     word_offset: u64,
     kind: u32,
     value: u64,
-    options: *const weft_operation,
+    operation: *const weft_operation,
 ) -> c_int {
     start(endpoint, peer, key, std::ptr::null_mut(), |key, endpoint| {
         let source = Source::Bytes(pointers::bytes(data, length)?);
@@ -216,7 +216,7 @@ pub extern "C" fn weft_put_signal(
             _ => return Err(Failure::argument(format!("{kind} is no kind of signal"))),
         };
         let signal = Signal { target: word.target(word_offset, 8)?, change };
-        let operation = operation(options, &WRITES)?;
+        let operation = described(operation, &WRITES)?;
         Ok(endpoint.put_signal(peer_of(peer), source, target, signal, operation)?)
     })
 }
@@ -233,11 +233,11 @@ pub extern "C" fn weft_get(
     memory: *mut weft_memory,
     memory_offset: u64,
     length: u64,
-    options: *const weft_operation,
+    operation: *const weft_operation,
 ) -> c_int {
     start(endpoint, peer, key, std::ptr::null_mut(), |key, of| {
         let source = key.target(offset, length)?;
-        let operation = operation(options, &READS)?;
+        let operation = described(operation, &READS)?;
         with_region(endpoint, memory, |region| {
             let into = LocalRange::new(region, memory_offset, length);
             Ok(of.get(peer_of(peer), source, into, operation)?)
@@ -261,7 +261,7 @@ pub extern "C" fn weft_atomic(
     width: u32,
     operand: u64,
     compare: u64,
-    options: *const weft_operation,
+    operation: *const weft_operation,
     former: *mut u64,
 ) -> c_int {
     start(endpoint, peer, key, former, |key, endpoint| {
@@ -274,7 +274,7 @@ pub extern "C" fn weft_atomic(
         let fetches = !former.is_null() || kind == AtomicOperation::Read;
         let atomic = Atomic { operation: kind, width, operand, compare, fetches };
         let target = key.target(offset, width.bytes())?;
-        let operation = operation(options, &READS)?;
+        let operation = described(operation, &READS)?;
         Ok(endpoint.atomic(peer_of(peer), target, atomic, operation)?)
     })
 }
@@ -303,11 +303,11 @@ pub extern "C" fn weft_fetch_add(
     key: *const weft_key,
     offset: u64,
     operand: u64,
-    options: *const weft_operation,
+    operation: *const weft_operation,
     former: *mut u64,
 ) -> c_int {
     let kind = weft_atomic_kind::WEFT_ATOMIC_ADD as u32;
-    weft_atomic(endpoint, peer, key, offset, kind, 8, operand, 0, options, former)
+    weft_atomic(endpoint, peer, key, offset, kind, 8, operand, 0, operation, former)
 }
 
 /// weft_atomic that compares and swaps a word of 8 bytes: it has become desired if former is
@@ -322,11 +322,11 @@ pub extern "C" fn weft_compare_swap(
     offset: u64,
     expected: u64,
     desired: u64,
-    options: *const weft_operation,
+    operation: *const weft_operation,
     former: *mut u64,
 ) -> c_int {
     let kind = weft_atomic_kind::WEFT_ATOMIC_COMPARE_SWAP as u32;
-    weft_atomic(endpoint, peer, key, offset, kind, 8, desired, expected, options, former)
+    weft_atomic(endpoint, peer, key, offset, kind, 8, desired, expected, operation, former)
 }
 
 /// Gives a peer a WEFT_EVENT_NOTIFICATION with a class and a value. Needs no memory.

@@ -7,7 +7,7 @@ use weft_fabric::{Endpoint, Value};
 use super::general::of_program;
 use super::{OWN_CONTEXT, ended, limit, own_context, peer_of, status, with};
 use crate::call::call;
-use crate::events::{EVENTS_MAX, TAG_BYTES, address};
+use crate::events::{self, EVENTS_MAX, TAG_BYTES};
 use crate::pointers::Out;
 use crate::status::Failure;
 use crate::types::weft_status::{WEFT_ERROR_NO_PEER, WEFT_ERROR_NOT_FOUND, WEFT_OK};
@@ -19,11 +19,12 @@ use crate::types::{weft_address, weft_endpoint, weft_limit_values, weft_peer};
 #[unsafe(no_mangle)]
 pub extern "C" fn weft_own_address(
     endpoint: *mut weft_endpoint,
-    own: *mut weft_address,
+    address: *mut weft_address,
 ) -> c_int {
     call(|| {
-        let own = Out::needed(own, "address")?;
-        own.set(with(endpoint, |endpoint| Ok(address(endpoint.fabric().address())))?);
+        let address = Out::needed(address, "address")?;
+        let own = with(endpoint, |endpoint| Ok(endpoint.fabric().address()))?;
+        address.set(events::address(own));
         Ok(WEFT_OK)
     })
 }
@@ -35,14 +36,14 @@ pub extern "C" fn weft_own_address(
 #[unsafe(no_mangle)]
 pub extern "C" fn weft_service_address(
     endpoint: *mut weft_endpoint,
-    service: *mut weft_address,
+    address: *mut weft_address,
 ) -> c_int {
     call(|| {
-        let service = Out::needed(service, "address")?;
+        let address = Out::needed(address, "address")?;
         let host = with(endpoint, |endpoint| Ok(endpoint.fabric().host()))?;
         let text = "the endpoint was not opened as a client of a service; \
                     weft_options_set_service does that";
-        service.set(address(host.ok_or(Failure::new(WEFT_ERROR_NOT_FOUND, text))?));
+        address.set(events::address(host.ok_or(Failure::new(WEFT_ERROR_NOT_FOUND, text))?));
         Ok(WEFT_OK)
     })
 }
@@ -117,13 +118,13 @@ pub extern "C" fn weft_disconnect(endpoint: *mut weft_endpoint, peer: weft_peer)
 pub extern "C" fn weft_peer_address(
     endpoint: *mut weft_endpoint,
     peer: weft_peer,
-    of_peer: *mut weft_address,
+    address: *mut weft_address,
 ) -> c_int {
     call(|| {
-        let of_peer = Out::needed(of_peer, "address")?;
+        let address = Out::needed(address, "address")?;
         let found = with(endpoint, |endpoint| Ok(endpoint.fabric().peer_address(peer_of(peer))))?;
         let text = format!("{peer} is no peer of this endpoint; connect first");
-        of_peer.set(address(found.ok_or(Failure::new(WEFT_ERROR_NO_PEER, text))?));
+        address.set(events::address(found.ok_or(Failure::new(WEFT_ERROR_NO_PEER, text))?));
         Ok(WEFT_OK)
     })
 }
