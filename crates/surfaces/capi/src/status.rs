@@ -244,12 +244,18 @@ const TEXTS: &[(weft_status, &CStr)] = &[
     (WEFT_PENDING, c"under way: take the completion by weft_wait, weft_poll or weft_finish"),
     (WEFT_ERROR_ARGUMENT, c"an argument is not valid"),
     (WEFT_ERROR_HANDLE, c"the handle is closed, of another kind, or was never one"),
-    (WEFT_ERROR_IN_CALL, c"another thread is in a call of this endpoint: use it from one at a time"),
+    (
+        WEFT_ERROR_IN_CALL,
+        c"another thread is in a call of this endpoint: use it from one at a time",
+    ),
     (WEFT_ERROR_AGAIN, c"no room yet, or the key is being looked up: wait for room and try again"),
     (WEFT_ERROR_TIMEOUT, c"the time has passed"),
     (WEFT_ERROR_PEER_DOWN, c"the peer has ended or is out of reach: connect again"),
     (WEFT_ERROR_NO_PEER, c"not a peer of this endpoint: connect first"),
-    (WEFT_ERROR_KEY, c"the key is not valid here: revoked, never granted, or not for this endpoint"),
+    (
+        WEFT_ERROR_KEY,
+        c"the key is not valid here: revoked, never granted, or not for this endpoint",
+    ),
     (WEFT_ERROR_ACCESS, c"the key does not allow it: its owner has to grant more"),
     (WEFT_ERROR_RANGE, c"the range leaves the memory"),
     (WEFT_ERROR_ALIGNMENT, c"a word has to lie at a multiple of its size"),
@@ -284,7 +290,8 @@ mod tests {
 
     #[test]
     fn an_error_keeps_its_words() {
-        let failure = Failure::from(OperationError::OutOfBounds { offset: 8, length: 4, region: 9 });
+        let failure =
+            Failure::from(OperationError::OutOfBounds { offset: 8, length: 4, region: 9 });
         assert_eq!(failure.status, WEFT_ERROR_RANGE);
         assert!(failure.text.contains("4 bytes at offset 8"), "{}", failure.text);
         let nested = OperationError::Grant(GrantError::UnknownKey);

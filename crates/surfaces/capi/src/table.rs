@@ -142,9 +142,10 @@ impl<T> Table<T> {
     #[cold]
     fn in_call(&self) -> Failure {
         let kind = self.kind.name();
-        let text =
-            format!("another thread is in a call of this {kind}; use it from one at a time, \
-                     with a lock of your own, or open one for each thread");
+        let text = format!(
+            "another thread is in a call of this {kind}; use it from one at a time, \
+                     with a lock of your own, or open one for each thread"
+        );
         Failure::new(WEFT_ERROR_IN_CALL, text)
     }
 

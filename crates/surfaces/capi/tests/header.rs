@@ -82,9 +82,7 @@ fn layout_program(header: &str) -> String {
         let code = line.trim();
         if line.starts_with("typedef struct weft_") && line.ends_with('{') {
             members = Some(Vec::new());
-        } else if let Some(name) =
-            line.strip_prefix("} ").and_then(|line| line.strip_suffix(';'))
-        {
+        } else if let Some(name) = line.strip_prefix("} ").and_then(|line| line.strip_suffix(';')) {
             for member in members.take().unwrap_or_default() {
                 let _ = writeln!(
                     program,

@@ -46,7 +46,8 @@ impl Installed {
     #[must_use]
     pub fn links(node: &Node) -> Self {
         let prefix = node.directory().join("usr");
-        let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../surfaces/capi/include/weft.h");
+        let header =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../surfaces/capi/include/weft.h");
         let built = |name| program::weft().with_file_name(name);
         for (place, target) in [
             ("include/weft.h", header),
@@ -84,8 +85,7 @@ impl Installed {
     /// When it does not compile.
     pub fn compiled(&self, source: &Path, linked: Linked) -> Result<PathBuf, Skip> {
         let is_c = source.extension().is_some_and(|extension| extension == "c");
-        let (compiler, standard) =
-            if is_c { ("gcc", "-std=gnu11") } else { ("g++", "-std=c++17") };
+        let (compiler, standard) = if is_c { ("gcc", "-std=gnu11") } else { ("g++", "-std=c++17") };
         let binary = self.prefix.join(source.file_stem().expect("a source file"));
         let mut command = Command::new(program::find(compiler)?);
         command.args([standard, "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]);

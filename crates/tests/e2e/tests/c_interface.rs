@@ -18,7 +18,8 @@ fn main() -> ExitCode {
         Case::new("memory", memory),
         Case::new("memory_under_valgrind", memory_under_valgrind),
         Case::new("a_loop_in_cpp", event_loop),
-        Case::new("mistakes", mistakes),
+        Case::new("functions", || to_its_end("c_functions.c")),
+        Case::new("mistakes", || to_its_end("c_bad_input.c")),
         Case::new("a_killed_peer", a_killed_peer),
         Case::new("without_a_daemon", without_a_daemon),
         Case::new("the_library_inside_a_program", inside),
@@ -30,8 +31,7 @@ fn main() -> ExitCode {
 /// No daemon is there before: the library starts one.
 fn messages() -> Outcome {
     let node = Node::without_daemon();
-    let ping_pong =
-        Installed::by_weft(&node)?.compiled(&example("ping_pong.c"), Linked::Shared)?;
+    let ping_pong = Installed::by_weft(&node)?.compiled(&example("ping_pong.c"), Linked::Shared)?;
     let command = |arguments: &[&str]| {
         let mut command = node.plain(&ping_pong);
         command.args(arguments);
@@ -126,9 +126,9 @@ fn event_loop() -> Outcome {
     Ok(())
 }
 
-fn mistakes() -> Outcome {
+fn to_its_end(name: &str) -> Outcome {
     let node = Node::new();
-    let source = program::script("c_bad_input.c");
+    let source = program::script(name);
     let program = Installed::links(&node).compiled(&source, Linked::Shared)?;
     let ended = node.start(node.plain(&program)).wait(LIMIT).success();
     assert!(ended.stdout.ends_with("all of it\n"), "{}", ended.report());

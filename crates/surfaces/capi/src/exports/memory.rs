@@ -4,11 +4,11 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::time::Duration;
 
+use ::weft_memory::{Memory, SegmentError};
 use parking_lot::Mutex;
 use weft_fabric::{
     Access, Addressable, Audience, Endpoint, GrantError, HostMemory, LocalRange, Region, RemoteKey,
 };
-use ::weft_memory::{Memory, SegmentError};
 
 use super::peers::{known_size, unexpected};
 use super::{OWN_CONTEXT, ended, limit, peer_of, with};
@@ -330,7 +330,8 @@ pub extern "C" fn weft_memory_revoke(
     timeout_ms: c_int,
 ) -> c_int {
     call(|| {
-        let (key, timeout) = (Key::parse(&pointers::structure(key, "key")?)?.key, limit(timeout_ms)?);
+        let (key, timeout) =
+            (Key::parse(&pointers::structure(key, "key")?)?.key, limit(timeout_ms)?);
         let handle = pointers::handle(memory);
         let owner = MEMORIES.shared(handle, |memory| Ok(memory.endpoint))?;
         with(pointers::to_handle(owner), |endpoint| {

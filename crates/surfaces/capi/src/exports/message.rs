@@ -86,11 +86,7 @@ pub extern "C" fn weft_multicast(
 /// One thread at a time. Errors: WEFT_ERROR_TIMEOUT, WEFT_ERROR_NO_DAEMON, WEFT_ERROR_ARGUMENT,
 /// WEFT_ERROR_HANDLE, WEFT_ERROR_IN_CALL.
 #[unsafe(no_mangle)]
-pub extern "C" fn weft_join(
-    endpoint: *mut weft_endpoint,
-    group: u32,
-    timeout_ms: c_int,
-) -> c_int {
+pub extern "C" fn weft_join(endpoint: *mut weft_endpoint, group: u32, timeout_ms: c_int) -> c_int {
     call(|| {
         let (group, timeout) = (group_of(group)?, limit(timeout_ms)?);
         with(endpoint, |endpoint| {
@@ -104,11 +100,7 @@ pub extern "C" fn weft_join(
 ///
 /// One thread at a time. Errors: as weft_join.
 #[unsafe(no_mangle)]
-pub extern "C" fn weft_leave(
-    endpoint: *mut weft_endpoint,
-    group: u32,
-    timeout_ms: c_int,
-) -> c_int {
+pub extern "C" fn weft_leave(endpoint: *mut weft_endpoint, group: u32, timeout_ms: c_int) -> c_int {
     call(|| {
         let (group, timeout) = (group_of(group)?, limit(timeout_ms)?);
         with(endpoint, |endpoint| {

@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 
 use weft_fabric::{
-    Atomic, AtomicOperation, Endpoint, Issued, LocalRange, Notify, Operation,
-    Signal, SignalChange, Source, Width,
+    Atomic, AtomicOperation, Endpoint, Issued, LocalRange, Notify, Operation, Signal, SignalChange,
+    Source, Width,
 };
 use weft_open::AnyEndpoint;
 
@@ -63,7 +63,9 @@ fn described(place: *const weft_operation, notified: &Notified) -> Result<Operat
     let given = pointers::beginning(place, size, none);
     if given.flags & !FLAGS != 0 {
         let unknown = given.flags & !FLAGS;
-        return Err(Failure::argument(format!("weft_operation.flags has unknown bits {unknown:#x}")));
+        return Err(Failure::argument(format!(
+            "weft_operation.flags has unknown bits {unknown:#x}"
+        )));
     }
     let has = |flag: weft_operation_flag| given.flags & flag as u32 != 0;
     let mut notify = Notify::NONE;
@@ -129,7 +131,8 @@ fn explained(
         && let Some(at) = at
     {
         let (owner, text) = (key.owner, failure.text);
-        failure.text = format!("the key is of endpoint {owner}, and the peer is {at}: {text}").into();
+        failure.text =
+            format!("the key is of endpoint {owner}, and the peer is {at}: {text}").into();
     }
     failure
 }
@@ -383,7 +386,9 @@ pub extern "C" fn weft_resolve(
 /// WEFT_ERROR_IN_CALL.
 #[unsafe(no_mangle)]
 pub extern "C" fn weft_order(endpoint: *mut weft_endpoint, peer: weft_peer) -> c_int {
-    call(|| with(endpoint, |endpoint| Ok(endpoint.fabric().order(peer_of(peer))?)).map(|()| WEFT_OK))
+    call(|| {
+        with(endpoint, |endpoint| Ok(endpoint.fabric().order(peer_of(peer))?)).map(|()| WEFT_OK)
+    })
 }
 
 /// Ends when all that this endpoint did to a peer before is visible there or has ended with an
@@ -392,14 +397,11 @@ pub extern "C" fn weft_order(endpoint: *mut weft_endpoint, peer: weft_peer) -> c
 /// One thread at a time. Errors: WEFT_ERROR_AGAIN, WEFT_ERROR_PEER_DOWN, WEFT_ERROR_NO_PEER,
 /// WEFT_ERROR_ARGUMENT, WEFT_ERROR_HANDLE, WEFT_ERROR_IN_CALL.
 #[unsafe(no_mangle)]
-pub extern "C" fn weft_fence(
-    endpoint: *mut weft_endpoint,
-    peer: weft_peer,
-    context: u64,
-) -> c_int {
+pub extern "C" fn weft_fence(endpoint: *mut weft_endpoint, peer: weft_peer, context: u64) -> c_int {
     call(|| {
         let context = own_context(context)?;
-        let issued = with(endpoint, |endpoint| Ok(endpoint.fabric().fence(peer_of(peer), context)?))?;
+        let issued =
+            with(endpoint, |endpoint| Ok(endpoint.fabric().fence(peer_of(peer), context)?))?;
         Ok(status(issued, Out::of(std::ptr::null_mut())))
     })
 }

@@ -175,4 +175,3 @@ pub fn unexpected(value: Value) -> Failure {
     let status = crate::types::weft_status::WEFT_ERROR_INTERNAL;
     Failure::new(status, format!("the fabric answered with {value:?}; please report it"))
 }
-

@@ -56,6 +56,9 @@ pub fn install(prefix: &Path, root: Option<&Path>) -> anyhow::Result<ExitCode> {
     for page in library_manual::all() {
         staged.write(&format!("share/man/man3/{}", page.file), page.text.as_bytes())?;
     }
+    for (file, text) in c_library::manual::pages() {
+        staged.write(&format!("share/man/man3/{file}"), text.as_bytes())?;
+    }
     for (shell, path) in [
         (Shell::Bash, "share/bash-completion/completions/weft"),
         (Shell::Zsh, "share/zsh/site-functions/_weft"),

@@ -1,5 +1,7 @@
 //! The library for C programs, its header and what pkg-config says of it, as they are installed.
 
+pub mod manual;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
