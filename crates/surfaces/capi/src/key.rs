@@ -89,7 +89,8 @@ mod tests {
     #[test]
     fn a_key_has_these_bytes() {
         let emitted = key().emit();
-        let bytes = *b"WEFT\x01\0\x01\0\x07\0\0\0\x09\0\0\0\0\x10\0\0\0\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01";
+        let bytes = *b"WEFT\x01\0\x01\0\x07\0\0\0\x09\0\0\0\
+            \0\x10\0\0\0\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01";
         assert_eq!(emitted.bytes, bytes);
         assert_eq!(Key::parse(&emitted), Ok(key()));
     }

@@ -188,7 +188,7 @@ static void one_sided(void)
     GOOD(weft_memory_free(own, PATIENCE_MS));
 }
 
-/* Sleeps on the descriptor until a message comes, which a child sends that is a client of its own. */
+/* The descriptor is quiet behind weft_arm, and tells of the message that comes then. */
 static void descriptor(void)
 {
     struct pollfd file = {weft_fd(two), POLLIN, 0};

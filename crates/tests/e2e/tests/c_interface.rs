@@ -203,8 +203,8 @@ fn standards() -> Outcome {
                 &using,
                 format!(
                     "#include \"{0}\"\n#include \"{0}\"\nint used(weft_endpoint *endpoint) {{\n    \
-                     weft_operation put = WEFT_OPERATION;\n    put.context = WEFT_CONTEXT_END;\n    \
-                     return weft_put(endpoint, WEFT_ANY_PEER, 0, 0, 0, 0, &put);\n}}\n",
+                     weft_operation put = WEFT_OPERATION;\n    put.context = \
+                     WEFT_CONTEXT_END;\n    return weft_put(endpoint, WEFT_ANY_PEER, 0, 0, 0, 0, &put);\n}}\n",
                     header.display()
                 ),
             )

@@ -16,8 +16,8 @@ struct Function {
 pub fn pages() -> Vec<(String, String)> {
     let functions = functions();
     let mut page = format!(
-        ".TH WEFT 3 \"\" \"weft {}\" \"The fabric for C\"\n.SH NAME\nweft \\- messages, remote memory \
-         and events over the fabric of weft\n.SH SYNOPSIS\n.nf\n#include <weft.h>\n\ncc program.c \
+        ".TH WEFT 3 \"\" \"weft {}\" \"The fabric for C\"\n.SH NAME\nweft \\- messages, \
+         remote memory and events over the fabric of weft\n.SH SYNOPSIS\n.nf\n#include <weft.h>\n\ncc program.c \
          $(pkg\\-config \\-\\-cflags \\-\\-libs weft)\n.fi\n.SH DESCRIPTION\n",
         env!("CARGO_PKG_VERSION"),
     );
