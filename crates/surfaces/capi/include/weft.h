@@ -9,7 +9,7 @@
  *
  * Results. Functions return an int: WEFT_OK, WEFT_PENDING or a count, and a negative weft_status if
  * they fail. weft_strerror has a text for each, weft_last_error the text of the case. A call that
- * failed has done nothing.
+ * failed has done nothing, unless its error says that a part may be done.
  *
  * Threads. An endpoint is for one thread at a time, as the note at each function says; a second
  * one that calls meanwhile gets WEFT_ERROR_IN_CALL. Threads that each have an endpoint need no

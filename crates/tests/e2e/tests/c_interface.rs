@@ -185,6 +185,16 @@ fn inside() -> Outcome {
     Ok(())
 }
 
+/// Uses the header, twice included, and its macros.
+const USING: &str = r#"#include "HEADER"
+#include "HEADER"
+int used(weft_endpoint *endpoint) {
+    weft_operation put = WEFT_OPERATION;
+    put.context = WEFT_CONTEXT_END;
+    return weft_put(endpoint, WEFT_ANY_PEER, 0, 0, 0, WEFT_FOREVER + 1, &put);
+}
+"#;
+
 /// The header is good for each standard of both languages.
 fn standards() -> Outcome {
     let node = Node::without_daemon();
@@ -199,16 +209,8 @@ fn standards() -> Outcome {
             command.args(["-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror"]);
             command.arg(format!("-std={standard}")).args(["-x", language]);
             let using = node.directory().join("using");
-            std::fs::write(
-                &using,
-                format!(
-                    "#include \"{0}\"\n#include \"{0}\"\nint used(weft_endpoint *endpoint) {{\n    \
-                     weft_operation put = WEFT_OPERATION;\n    put.context = \
-                     WEFT_CONTEXT_END;\n    return weft_put(endpoint, WEFT_ANY_PEER, 0, 0, 0, 0, &put);\n}}\n",
-                    header.display()
-                ),
-            )
-            .expect("the node's own directory");
+            let text = USING.replace("HEADER", &header.to_string_lossy());
+            std::fs::write(&using, text).expect("the node's own directory");
             let output = command.arg(&using).output().expect("the compiler starts");
             let errors = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{standard}: {errors}");

@@ -15,12 +15,11 @@ struct Function {
 /// The pages: file names and texts.
 pub fn pages() -> Vec<(String, String)> {
     let functions = functions();
-    let mut page = format!(
-        ".TH WEFT 3 \"\" \"weft {}\" \"The fabric for C\"\n.SH NAME\nweft \\- messages, \
-         remote memory and events over the fabric of weft\n.SH SYNOPSIS\n.nf\n#include <weft.h>\n\ncc program.c \
-         $(pkg\\-config \\-\\-cflags \\-\\-libs weft)\n.fi\n.SH DESCRIPTION\n",
-        env!("CARGO_PKG_VERSION"),
-    );
+    let version = env!("CARGO_PKG_VERSION");
+    let mut page = format!(".TH WEFT 3 \"\" \"weft {version}\" \"The fabric for C\"\n");
+    page += ".SH NAME\nweft \\- messages, remote memory and events over the fabric of weft\n";
+    page += ".SH SYNOPSIS\n.nf\n#include <weft.h>\n\n";
+    page += "cc program.c $(pkg\\-config \\-\\-cflags \\-\\-libs weft)\n.fi\n.SH DESCRIPTION\n";
     let introduction = HEADER.split("*/").next().unwrap_or_default();
     page += &paragraphs(introduction.trim_start_matches("/**").trim_start());
     page += ".SH FUNCTIONS\n";
