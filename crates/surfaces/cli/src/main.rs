@@ -15,6 +15,7 @@
 
 mod arguments;
 mod block;
+mod c_library;
 mod capture;
 mod config;
 mod configuration;

@@ -27,6 +27,7 @@
 
 use std::time::Duration;
 
+pub mod c_program;
 pub mod etcd;
 pub mod exchange;
 pub mod fork_server;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use weft_e2e::c_program::{Installed, Linked, example};
 use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
 use weft_libfabric::Library;
 
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
             let ping = program::example("ping")?;
             run_script("host_services.py", "services", &["setpriv"], &ping.to_string_lossy())
         }),
+        Case::new("c_programs", c_programs),
         Case::new("transfer", || run_script("host_transfer.py", "transfer", &["diff"], "")),
         Case::new("deaths", move || run("deaths", &[], rounds)),
     ];
@@ -64,6 +66,18 @@ fn run(case: &str, tools: &[&str], argument: &str) -> Outcome {
 
 fn run_of(script: &str, case: &str) -> Outcome {
     run_script(script, case, &[], "")
+}
+
+/// Examples in C on both hosts.
+fn c_programs() -> Outcome {
+    let node = Node::without_daemon();
+    let installed = Installed::links(&node);
+    let mut programs = None;
+    for name in ["ping_pong.c", "memory.c"] {
+        programs = Some(installed.compiled(&example(name), Linked::Shared)?);
+    }
+    let folder = programs.as_deref().and_then(Path::parent).expect("they are in a folder");
+    run_script("host_c.py", "c_programs", &["gcc"], &folder.to_string_lossy())
 }
 
 fn run_script(script: &str, case: &str, tools: &[&str], argument: &str) -> Outcome {

@@ -11,6 +11,7 @@ use tempfile::TempPath;
 use weft_shmem_api::{headers, manual as library_manual};
 
 use super::places::{LIBRARY, Places};
+use crate::c_library::{self, Libraries};
 use crate::fi;
 use crate::manual;
 use crate::output::show_line;
@@ -35,6 +36,10 @@ pub fn install(prefix: &Path, root: Option<&Path>) -> anyhow::Result<ExitCode> {
     staged.copy(&program, "bin/weft", 0o755)?;
     staged.copy(&preload, &format!("lib/weft/{}", preload::FILE), 0o644)?;
     staged.copy(&library, &format!("lib/{LIBRARY}"), 0o644)?;
+    let c = Libraries::find(&program)?;
+    staged.copy(&c.shared, &format!("lib/{}", c_library::SHARED), 0o644)?;
+    staged.link(c_library::SHARED, &format!("lib/{}", c_library::FOR_LINKER))?;
+    staged.copy(&c.fixed, &format!("lib/{}", c_library::STATIC), 0o644)?;
     staged.copy(&fi::find(&program)?, &format!("lib/weft/{}", fi::FILE), 0o644)?;
     for name in LINKS {
         staged.link("weft", &format!("bin/{name}"))?;
@@ -42,12 +47,17 @@ pub fn install(prefix: &Path, root: Option<&Path>) -> anyhow::Result<ExitCode> {
     for header in headers::all() {
         staged.write(&format!("include/{}", header.path), header.text.as_bytes())?;
     }
+    staged.write("include/weft.h", c_library::HEADER.as_bytes())?;
+    staged.write("lib/pkgconfig/weft.pc", c_library::package(&prefix).as_bytes())?;
     staged.write("lib/pkgconfig/weft-shmem.pc", package(&prefix).as_bytes())?;
     for (file, text) in manual::all()? {
         staged.write(&format!("share/man/man1/{file}"), &text)?;
     }
     for page in library_manual::all() {
         staged.write(&format!("share/man/man3/{}", page.file), page.text.as_bytes())?;
+    }
+    for (file, text) in c_library::manual::pages() {
+        staged.write(&format!("share/man/man3/{file}"), text.as_bytes())?;
     }
     for (shell, path) in [
         (Shell::Bash, "share/bash-completion/completions/weft"),
