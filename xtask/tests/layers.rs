@@ -64,6 +64,7 @@ const UNSAFE: &[&str] = &[
     "weft-pgas",
     "weft-shmem",
     "weft-fi",
+    "weft-python",
 ];
 
 /// Crates that may import libc. The tests of other crates may too, for example to fork.
