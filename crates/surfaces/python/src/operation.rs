@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 use weft_fabric::{Endpoint, Issued, OperationError, Peer, Value};
 
 use crate::core::{AnyRegion, Core, End, Entered, Shared};
@@ -114,6 +115,15 @@ pub(crate) fn accepted<T>(
 
 #[pymethods]
 impl Operation {
+    /// For annotations: `Operation[None]`, `Operation[Peer]`.
+    #[classmethod]
+    fn __class_getitem__<'py>(
+        class: &Bound<'py, PyType>,
+        _item: &Bound<'py, PyAny>,
+    ) -> Bound<'py, PyType> {
+        class.clone()
+    }
+
     /// Whether it has ended, well or with an error. Takes what came of the endpoint into the inbox.
     #[getter]
     fn done(&self) -> PyResult<bool> {

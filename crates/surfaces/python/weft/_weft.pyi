@@ -1,14 +1,21 @@
 """Types of the extension module. Its docstrings are in the module itself: `help(weft.Endpoint)`."""
 
 import os
-import sys
-from typing import Any, Generic, SupportsIndex, TypeVar, final, overload
+from typing import Generic, SupportsIndex, TypeVar, final, overload
 
-if sys.version_info >= (3, 12):
-    from collections.abc import Buffer
-else:
-    # No name for it before: bytes, bytearray, memoryview, ndarray, Memory.
-    Buffer = Any
+from ._buffer import Buffer
+
+__all__ = [
+    "VERSION",
+    "Endpoint",
+    "Memory",
+    "Message",
+    "Notification",
+    "Operation",
+    "Peer",
+    "PeerDown",
+    "RemoteKey",
+]
 
 VERSION: str
 
@@ -109,11 +116,23 @@ class Peer:
     ) -> Operation[None]: ...
     @overload
     def get(
-        self, key: SupportsIndex, offset: int = 0, *, into: Buffer, timeout: float | None = None
+        self,
+        key: SupportsIndex,
+        offset: int = 0,
+        *,
+        into: Buffer,
+        length: None = None,
+        timeout: float | None = None,
     ) -> None: ...
     @overload
     def get(
-        self, key: SupportsIndex, offset: int = 0, *, length: int, timeout: float | None = None
+        self,
+        key: SupportsIndex,
+        offset: int = 0,
+        *,
+        into: None = None,
+        length: int,
+        timeout: float | None = None,
     ) -> bytes: ...
     def start_get(
         self, key: SupportsIndex, offset: int = 0, *, into: Buffer, timeout: float | None = None
@@ -153,7 +172,7 @@ class Peer:
     def fence(self, timeout: float | None = None) -> None: ...
     def order(self) -> None: ...
     def disconnect(self) -> None: ...
-    def __eq__(self, other: object) -> bool: ...
+    def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
@@ -193,6 +212,8 @@ class RemoteKey:
 
 @final
 class Operation(Generic[_Value]):
+    @classmethod
+    def __class_getitem__(cls, item: object, /) -> type[Operation[_Value]]: ...
     @property
     def done(self) -> bool: ...
     def wait(self, timeout: float | None = None) -> _Value: ...

@@ -20,13 +20,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import weft
 from weft import Memory, Message, Notification, Operation, Peer, PeerDied
-
-if TYPE_CHECKING:
-    from weft._weft import Buffer
+from weft._buffer import Buffer
 
 _T = TypeVar("_T")
 
