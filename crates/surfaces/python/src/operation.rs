@@ -117,10 +117,12 @@ pub(crate) fn accepted<T>(
 impl Operation {
     /// For annotations: `Operation[None]`, `Operation[Peer]`.
     #[classmethod]
+    #[pyo3(signature = (item, /))]
     fn __class_getitem__<'py>(
         class: &Bound<'py, PyType>,
-        _item: &Bound<'py, PyAny>,
+        item: &Bound<'py, PyAny>,
     ) -> Bound<'py, PyType> {
+        let _ = item;
         class.clone()
     }
 

@@ -19,6 +19,15 @@ PATIENCE = 30.0
 """Seconds for what has to come. A busy machine does not reach it."""
 
 
+def answers(socket: str) -> bool:
+    """Whether a daemon answers there."""
+    try:
+        weft.Endpoint(socket=socket).close()
+    except weft.NoDaemon:
+        return False
+    return True
+
+
 @pytest.fixture(scope="session", autouse=True)
 def daemon() -> Iterator[None]:
     """The daemon of WEFT_DAEMON_SOCKET, else one that is started for the tests."""
@@ -32,7 +41,7 @@ def daemon() -> Iterator[None]:
         os.environ["WEFT_DAEMON_SOCKET"] = socket
         process = subprocess.Popen([weft_command(), "daemon"], stderr=subprocess.DEVNULL)
         until = time.monotonic() + PATIENCE
-        while not Path(socket).exists():
+        while not answers(socket):
             assert process.poll() is None and time.monotonic() < until, "no daemon"
             time.sleep(0.01)
         try:

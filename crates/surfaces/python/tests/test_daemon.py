@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, answers
 
 import weft
 from weft import metrics
@@ -46,7 +46,7 @@ def test_metrics_of_a_daemon_are_read(tmp_path: Path) -> None:
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as daemon:
         try:
             until = time.monotonic() + PATIENCE
-            while not Path(own).exists():
+            while not answers(own):
                 assert time.monotonic() < until and daemon.poll() is None
                 time.sleep(0.01)
             with weft.Endpoint("counted", socket=own):
