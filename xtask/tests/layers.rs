@@ -65,6 +65,7 @@ const UNSAFE: &[&str] = &[
     "weft-shmem",
     "weft-fi",
     "weft-c",
+    "weft-python",
 ];
 
 /// Crates that may import libc. The tests of other crates may too, for example to fork.
