@@ -15,7 +15,8 @@ use weft_transfer::{
 
 fn serve(root: &Path) -> SocketAddr {
     let options = ServeOptions {
-        opening: Opening::named("a test").expect("sound options"),
+        // No daemon is there, so that there is no fabric.
+        opening: Opening::named("a test").expect("sound options").at(Path::new("/none/weft.sock")),
         listen: "127.0.0.1:0".parse().expect("an address"),
         key: None,
         is_read_only: false,
@@ -206,7 +207,8 @@ fn clients_that_break_the_protocol_are_refused_and_others_are_served() {
 #[test]
 fn a_server_off_loopback_needs_a_key() {
     let options = ServeOptions {
-        opening: Opening::named("a test").expect("sound options"),
+        // No daemon is there, so that there is no fabric.
+        opening: Opening::named("a test").expect("sound options").at(Path::new("/none/weft.sock")),
         listen: "0.0.0.0:0".parse().expect("an address"),
         key: None,
         is_read_only: true,
