@@ -25,7 +25,8 @@ pub fn make(build: &Build, staged: &Staged, output: &Path) -> anyhow::Result<Vec
             let copied = ["-P", "--preserve=mode"];
             ran(Command::new("cp").args(copied).arg(staged.root.join(file)).arg(&place))?;
         }
-        let sums = said(Command::new("md5sum").current_dir(&folder).arg("--").args(files))?;
+        let whole = files.iter().filter(|file| !folder.join(file).is_symlink());
+        let sums = said(Command::new("md5sum").current_dir(&folder).arg("--").args(whole))?;
         let control = folder.join("DEBIAN");
         fs::create_dir_all(&control)?;
         fs::write(control.join("md5sums"), sums)?;
