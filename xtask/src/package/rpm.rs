@@ -1,5 +1,6 @@
 //! Packages of Red Hat and its kin, by rpmbuild.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,6 +42,28 @@ fn place_of(file: &Path) -> PathBuf {
     }
 }
 
+/// Folders that every machine has. Others belong to the packages that have files in them, or they
+/// would stay.
+const OF_ALL: [&str; 11] = [
+    "",
+    "usr",
+    "usr/bin",
+    "usr/include",
+    "usr/lib",
+    "usr/lib/systemd",
+    "usr/lib/systemd/system",
+    "usr/share",
+    "usr/share/doc",
+    "usr/share/man/man1",
+    "usr/share/man/man3",
+];
+
+/// The folders of a file that are not on every machine.
+fn own_folders(file: &Path) -> impl Iterator<Item = &Path> {
+    let is_own = |folder: &&Path| !OF_ALL.iter().any(|all| Path::new(all).starts_with(folder));
+    file.ancestors().skip(1).filter(is_own)
+}
+
 /// The specification by which rpmbuild makes the packages: one for all of them.
 fn specification_of(build: &Build, staged: &Staged) -> String {
     let made = || PARTS.iter().filter(|part| staged.files.contains_key(part.name));
@@ -80,8 +103,14 @@ fn specification_of(build: &Build, staged: &Staged) -> String {
     text.push('\n');
     for part in made() {
         text += &format!("%files -n {}\n%defattr(-,root,root)\n", part.name);
-        for file in staged.files.get(part.name).into_iter().flatten() {
-            text += &format!("\"/{}\"\n", place_of(file).display());
+        let files: Vec<_> =
+            staged.files.get(part.name).into_iter().flatten().map(|file| place_of(file)).collect();
+        let folders: BTreeSet<&Path> = files.iter().flat_map(|file| own_folders(file)).collect();
+        for folder in folders {
+            text += &format!("%dir \"/{}\"\n", folder.display());
+        }
+        for file in files {
+            text += &format!("\"/{}\"\n", file.display());
         }
         text.push('\n');
     }
@@ -106,5 +135,7 @@ mod tests {
         assert!(!text.contains("weft-daemon\n"), "{text}");
         assert!(text.contains("Requires: weft-shmem = %{version}\n"), "{text}");
         assert!(text.contains("\n\"/usr/share/pkgconfig/weft-shmem.pc\"\n"), "{text}");
+        assert!(text.contains("\n%dir \"/usr/share/pkgconfig\"\n"), "{text}");
+        assert!(!text.contains("%dir \"/usr/bin\"") && !text.contains("%dir \"/usr/share\""));
     }
 }
