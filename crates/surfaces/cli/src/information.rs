@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use weft_fabric::Capabilities;
 use weft_options::runtime_path::ControlSocket;
 use weft_options::{Id, Options, Origin, TABLE, TransportChoice};
+use weft_wire::versions;
 
 use crate::arguments::StatusArguments;
 use crate::config;
@@ -16,6 +17,7 @@ use crate::configuration::Configuration;
 use crate::daemon;
 use crate::output::{show, show_line};
 use crate::providers;
+use crate::release;
 use crate::table::Table;
 
 /// `weft info`.
@@ -46,10 +48,15 @@ pub fn show(
 
 fn build() -> Value {
     json!({
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": release::VERSION,
+        "commit": release::COMMIT,
         "profile": if cfg!(debug_assertions) { "debug" } else { "release" },
         "architecture": std::env::consts::ARCH,
         "system": std::env::consts::OS,
+        "control_version": weft_wire::control::VERSION,
+        "daemons_versions": [versions::DAEMONS_LOWEST, versions::DAEMONS_HIGHEST],
+        "packets_version": versions::PACKETS,
+        "lanes_version": versions::LANES,
         "stats_version": weft_wire::stats::VERSION,
     })
 }

@@ -36,6 +36,7 @@ mod output;
 mod path_trial;
 mod perf;
 mod providers;
+mod release;
 mod run;
 mod shell;
 mod shmem;

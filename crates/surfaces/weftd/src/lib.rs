@@ -32,6 +32,7 @@ mod server;
 mod service;
 mod status;
 mod stopped;
+mod supervisor;
 mod trying;
 mod users;
 mod watching;

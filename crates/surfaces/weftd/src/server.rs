@@ -31,7 +31,7 @@ use crate::hub::Hub;
 use crate::intake::Intakes;
 use crate::lab::{Ruled, Ruler};
 use crate::place::Place;
-use crate::{Config, calibration, service};
+use crate::{Config, calibration, service, supervisor};
 
 const LISTENER: u64 = 0;
 const SIGNAL: u64 = 1;
@@ -89,6 +89,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     tracing::info!(socket = %config.socket.display(), node = config.node, "ready");
     if config.foreground {
         eprintln!("weft daemon: node {} ready at {}", config.node, config.socket.display());
+        supervisor::tell_ready();
     }
     calibrate(&config, &hub);
     let intakes = Intakes::new(Arc::clone(&hub), waker);

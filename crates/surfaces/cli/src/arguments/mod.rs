@@ -191,7 +191,8 @@ Examples:
 
 /// Unmodified TCP programs over an RDMA-like fabric.
 #[derive(Debug, Parser)]
-#[command(name = "weft", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "weft", version = crate::release::shown(), about, after_help = EXAMPLES)]
+#[command(disable_help_subcommand = true)]
 pub struct Line {
     /// The command.
     #[command(subcommand)]

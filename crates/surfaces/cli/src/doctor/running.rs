@@ -29,7 +29,7 @@ pub fn checks(kernel: &Kernel, socket: &ControlSocket) -> Vec<Check> {
 }
 
 fn daemon(status: &Status) -> Check {
-    let own = env!("CARGO_PKG_VERSION");
+    let own = crate::release::VERSION;
     let found = format!("release {}, process {}", status.version, status.pid);
     let panics: u64 = status.services.iter().map(|service| service.panics).sum();
     if panics > 0 {

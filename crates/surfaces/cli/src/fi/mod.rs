@@ -68,8 +68,8 @@ pub fn find(program: &Path) -> anyhow::Result<PathBuf> {
         return Ok(installed.canonicalize().unwrap_or(installed));
     }
     bail!(
-        "{FILE} is missing; looked for {} beside {} and for {}; build it with `cargo build \
-         --release -p weft-fi`, run `weft install`, or point WEFT_FI to it",
+        "{FILE} is missing; looked for {} beside {} and for {}; install the package weft-shmem, \
+         build it with `cargo build --release -p weft-fi`, or point WEFT_FI to it",
         BUILT,
         program.display(),
         installed.display()

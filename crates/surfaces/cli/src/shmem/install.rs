@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use tempfile::TempPath;
 use weft_shmem_api::{headers, manual as library_manual};
 
-use super::places::{LIBRARY, Places};
+use super::places::{self, LIBRARY};
 use crate::c_library::{self, Libraries};
 use crate::fi;
 use crate::manual;
@@ -31,7 +31,7 @@ pub fn install(prefix: &Path, root: Option<&Path>) -> anyhow::Result<ExitCode> {
     };
     let program = std::env::current_exe().context("this program's own file is unknown")?;
     let preload = preload::find()?;
-    let library = Places::find()?.library.join(LIBRARY);
+    let library = places::library()?;
     let mut staged = Staged::below(&place);
     staged.copy(&program, "bin/weft", 0o755)?;
     staged.copy(&preload, &format!("lib/weft/{}", preload::FILE), 0o644)?;
@@ -84,7 +84,7 @@ fn package(prefix: &Path) -> String {
          Version: {}\n\
          Cflags: -I\"${{includedir}}\"\n\
          Libs: -L\"${{libdir}}\" -Wl,-rpath,\"${{libdir}}\" -lweft_shmem\n",
-        env!("CARGO_PKG_VERSION"),
+        crate::release::VERSION,
     )
 }
 

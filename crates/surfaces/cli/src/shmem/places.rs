@@ -25,28 +25,21 @@ pub struct Places {
 }
 
 impl Places {
-    /// Finds them: `WEFT_SHMEM`, which names the library, or near this program. Writes the headers
-    /// beside a library that is not installed.
+    /// Finds them: the library as [`library`] does. Writes the headers beside a library that is not
+    /// installed.
     pub fn find() -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("this program's own file is unknown")?;
-        let library = match variable("WEFT_SHMEM") {
-            Some(path) => {
-                let path = std::path::absolute(&path)?;
-                ensure!(
-                    path.is_file(),
-                    "WEFT_SHMEM names {}, which is not a file; unset it or name {LIBRARY}",
-                    path.display()
-                );
-                path
-            }
-            None => find_near(&program)?,
-        };
-        let library = library.parent().context("a file is in a directory")?.to_owned();
+        let library = library()?.parent().context("a file is in a directory")?.to_owned();
         let installed = library.join("../include");
         if installed.join(HEADER).is_file() {
             let headers = installed.canonicalize().unwrap_or(installed);
             return Ok(Self { library, headers });
         }
+        ensure!(
+            library != installed_beside(&program),
+            "{HEADER} is not at {}; install the package weft-dev",
+            installed.display()
+        );
         let headers = library.join(HEADERS_BESIDE);
         write_headers(&headers).with_context(|| {
             format!("the headers cannot be written to {}; run `weft install`", headers.display())
@@ -55,12 +48,31 @@ impl Places {
     }
 }
 
+/// Finds the library: `WEFT_SHMEM`, which names it, or near this program.
+pub fn library() -> anyhow::Result<PathBuf> {
+    let Some(path) = variable("WEFT_SHMEM") else {
+        return find_near(&std::env::current_exe().context("this program's own file is unknown")?);
+    };
+    let path = std::path::absolute(&path)?;
+    ensure!(
+        path.is_file(),
+        "WEFT_SHMEM names {}, which is not a file; unset it or name {LIBRARY}",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// Where `weft install` puts the library that belongs to a program.
+fn installed_beside(program: &Path) -> PathBuf {
+    program.parent().unwrap_or(Path::new("/")).with_file_name("lib")
+}
+
 /// Finds the library beside a program, or where `weft install` puts it.
 fn find_near(program: &Path) -> anyhow::Result<PathBuf> {
     let directory = program.parent().unwrap_or(Path::new("/"));
     let places = [
         directory.join(LIBRARY),
-        directory.with_file_name("lib").join(LIBRARY),
+        installed_beside(program).join(LIBRARY),
         // Where cargo puts it for tests and examples.
         directory.parent().unwrap_or(directory).join(LIBRARY),
     ];
@@ -69,8 +81,8 @@ fn find_near(program: &Path) -> anyhow::Result<PathBuf> {
     }
     let shown: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
     bail!(
-        "{LIBRARY} is missing; looked for {}; build it with `cargo build --release -p \
-         weft-shmem`, or point WEFT_SHMEM to it",
+        "{LIBRARY} is missing; looked for {}; install the package weft-shmem, build it with \
+         `cargo build --release -p weft-shmem`, or point WEFT_SHMEM to it",
         shown.join(", ")
     )
 }
