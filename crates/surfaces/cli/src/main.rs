@@ -18,6 +18,7 @@ mod block;
 mod capture;
 mod config;
 mod configuration;
+mod counting;
 mod cp;
 mod daemon;
 mod dash;

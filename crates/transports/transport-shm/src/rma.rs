@@ -19,8 +19,13 @@ use crate::door;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{KeyParts, Mapped, ShmRegion};
 use crate::msg::Outlet;
-use crate::registers::{BegunPut, Registers, StampWord};
+use crate::registers::{BegunPut, Registers, StampWord, Timed};
+use crate::sys;
 use crate::window::ShmWindow;
+
+/// Of so many puts and gets one is timed. A prime, so that a program with a turn of its own does
+/// not have the same operation timed each time.
+const TIMED_EVERY: u32 = 1021;
 
 /// The operation that a notification reports.
 #[derive(Clone, Copy, Debug)]
@@ -389,6 +394,9 @@ impl ShmEndpoint {
         target: Target,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
+        if self.is_timed() {
+            return self.put_timed(to, source, target, operation);
+        }
         if !operation.notify.is_none() || operation.more {
             return self.put_and_tell(to, source, target, operation);
         }
@@ -413,6 +421,47 @@ impl ShmEndpoint {
             self.registers.give_up();
         }
         self.put_anew(to, source, target, operation)
+    }
+
+    /// Whether the next put or get is one of those that are timed.
+    #[inline(always)]
+    fn is_timed(&mut self) -> bool {
+        self.sampling.operations = self.sampling.operations.wrapping_sub(1);
+        self.sampling.operations == 0
+    }
+
+    /// A put like any other, with the clock read before and behind it.
+    #[cold]
+    #[inline(never)]
+    fn put_timed(
+        &mut self,
+        to: Peer,
+        source: &Source<'_, ShmRegion>,
+        target: Target,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.sampling.operations = TIMED_EVERY;
+        let begun = sys::now();
+        let done = self.do_put(to, source, target, operation)?;
+        self.registers.took(Timed::Put, sys::now().saturating_sub(begun));
+        Ok(done)
+    }
+
+    /// As [`Self::put_timed`].
+    #[cold]
+    #[inline(never)]
+    fn get_timed(
+        &mut self,
+        from: Peer,
+        source: Target,
+        into: LocalRange<'_, ShmRegion>,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.sampling.operations = TIMED_EVERY;
+        let begun = sys::now();
+        let done = self.do_get(from, source, into, operation)?;
+        self.registers.took(Timed::Get, sys::now().saturating_sub(begun));
+        Ok(done)
     }
 
     /// A put whose key is not at hand.
@@ -599,6 +648,9 @@ impl ShmEndpoint {
         into: LocalRange<'_, ShmRegion>,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
+        if self.is_timed() {
+            return self.get_timed(from, source, into, operation);
+        }
         if operation.notify.is_none()
             && let Some(recent) = self.recently.of(from, source.key)
             && let Some(bytes) = recent.readable(source.offset, into.length)

@@ -567,8 +567,9 @@ pub struct CaptureArguments {
     /// The file to write, as pcapng; only its owner can read it
     #[arg(short = 'w', value_name = "FILE")]
     pub write: PathBuf,
-    /// Connections alone that have this in an address, as `:6379`, or as the number of a process
-    #[arg(long, value_name = "ADDRESS|PROCESS")]
+    /// Connections alone that have this in an address, as `:6379`, or as the number of a process;
+    /// `device:NODE` or `device:all` for frames of Ethernet devices; `endpoint:NUMBER` for messages
+    #[arg(long, value_name = "ADDRESS|PROCESS|device:NODE|endpoint:NUMBER")]
     pub of: Option<String>,
     /// Ends after so many seconds
     #[arg(long, value_name = "N")]

@@ -378,14 +378,8 @@ mod tests {
     fn connections_on_tcp_are_told_with_their_reasons() {
         let streams =
             StreamCounts { reasons: [("peer_not_weft".into(), 3)].into(), ..Default::default() };
-        let total = TotalStatus {
-            name: "curl".into(),
-            uid: Some(5),
-            programs: 0,
-            streams,
-            endpoints: 0,
-            registers: BTreeMap::new(),
-        };
+        let total =
+            TotalStatus { name: "curl".into(), uid: Some(5), streams, ..TotalStatus::default() };
         let one = OnTcpStatus {
             reason: "peer_not_weft".into(),
             why: String::new(),
@@ -425,7 +419,7 @@ mod tests {
                 vpid: 3,
                 pid: 9,
                 peers: 2,
-                registers: BTreeMap::new(),
+                ..EndpointStatus::default()
             }],
             offers: vec![OfferStatus { name: "files".into(), node: 8, vpid: 3, user: 5 }],
             waiting: 1,

@@ -3,7 +3,7 @@
 //! [`State`] has the rules; this module passes requests to it and sends its messages. When
 //! a program ends, the peers of its endpoints are notified at once.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use weft_broker::{Limits, NodeMessage, Offer, State};
 use weft_fabric::{NodeId, Register};
 use weft_options::{Options, share};
+use weft_transport_shm::Timed;
 use weft_wire::control::{Control, InvalidMessage, join, split};
 use weft_wire::endpoint_control::{EndpointControl, KINDS, flags};
 
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::evidence::Shown;
 use crate::quota::Lease;
-use crate::status::{EndpointStatus, OfferStatus};
+use crate::status::{EndpointStatus, OfferStatus, TimesStatus};
 
 /// How long endpoints from before a restart have to announce themselves.
 const ANNOUNCE_WITHIN: Duration = Duration::from_secs(1);
@@ -94,7 +95,7 @@ impl Endpoints {
         let pid = peer.pid;
         let open = self.state.endpoints_of(weft_broker::ProcessId(peer.process.0));
         open.map(move |(vpid, peers, file)| {
-            let status = EndpointStatus { vpid, pid, peers, registers: BTreeMap::new() };
+            let status = EndpointStatus { vpid, pid, peers, ..EndpointStatus::default() };
             Open { status, file }
         })
     }
@@ -225,10 +226,16 @@ struct Open {
 impl Open {
     /// Reads the registers, once.
     fn read(mut self) -> EndpointStatus {
-        let values = self.file.and_then(|file| weft_transport_shm::read_registers(file.as_fd()));
-        for (register, value) in Register::ALL.iter().zip(values.unwrap_or_default()) {
+        let seen = self.file.and_then(|file| weft_transport_shm::read_registers(file.as_fd()));
+        let Some(seen) = seen else { return self.status };
+        for (register, value) in Register::ALL.iter().zip(seen.values) {
             if value > 0 {
                 self.status.registers.insert(register.name().to_owned(), value);
+            }
+        }
+        for (what, times) in Timed::ALL.iter().zip(&seen.times) {
+            if times.count() > 0 {
+                self.status.times.insert(what.name().to_owned(), TimesStatus::of(times));
             }
         }
         self.status
