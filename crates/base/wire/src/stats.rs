@@ -121,8 +121,8 @@ pub enum Work {
     KvSentBytes = 5,
     /// Clients that connected.
     KvConnections = 6,
-    /// Files that a copy has done.
-    CopyFiles = 7,
+    /// Files, directories and others that a copy has done.
+    CopyEntries = 7,
     /// Bytes that it moved.
     CopyBytes = 8,
     /// Files that failed or changed meanwhile.
@@ -151,7 +151,7 @@ impl Work {
         Self::KvReceivedBytes,
         Self::KvSentBytes,
         Self::KvConnections,
-        Self::CopyFiles,
+        Self::CopyEntries,
         Self::CopyBytes,
         Self::CopyTroubles,
         Self::BlockReads,
@@ -179,7 +179,7 @@ impl Work {
             Self::KvReceivedBytes => ("kv", "received_bytes"),
             Self::KvSentBytes => ("kv", "sent_bytes"),
             Self::KvConnections => ("kv", "connections"),
-            Self::CopyFiles => ("cp", "files"),
+            Self::CopyEntries => ("cp", "entries"),
             Self::CopyBytes => ("cp", "bytes"),
             Self::CopyTroubles => ("cp", "troubles"),
             Self::BlockReads => ("block", "reads"),

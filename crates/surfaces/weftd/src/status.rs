@@ -43,7 +43,7 @@ pub struct Status {
     /// Endpoints of the fabric.
     #[serde(default)]
     pub endpoints: Vec<EndpointStatus>,
-    /// Endpoints that closed last with their processes, each with its number among all that did.
+    /// Endpoints that closed last, each with its number among all that did.
     #[serde(skip)]
     pub closed_endpoints: Vec<(u64, EndpointStatus)>,
     /// Offered ends of connections whose other end has not been offered.

@@ -101,7 +101,7 @@ pub fn cp(arguments: &CpArguments, configuration: &Configuration) -> ExitCode {
             let _shown = counting::show(configuration, "weft cp", move || {
                 let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
                 vec![
-                    (Work::CopyFiles, of(&of_gauge.files_over)),
+                    (Work::CopyEntries, of(&of_gauge.files_over)),
                     (Work::CopyBytes, of(&of_gauge.bytes_moved)),
                     (Work::CopyTroubles, of(&of_gauge.troubles)),
                 ]

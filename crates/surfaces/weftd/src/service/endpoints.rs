@@ -57,7 +57,7 @@ pub struct Endpoints {
     up: BTreeSet<NodeId>,
     /// When the state's clock began.
     began: Instant,
-    /// Endpoints that closed with their processes, as [`Status::closed_endpoints`] has them.
+    /// Endpoints that closed, as [`Status::closed_endpoints`] has them.
     closed: VecDeque<(u64, EndpointStatus)>,
 }
 
@@ -141,6 +141,9 @@ impl Endpoints {
         if let Some(site) = from.site {
             self.state.is_at(id, site);
         }
+        if let Ok(EndpointControl::Close(close)) = EndpointControl::parse(kind, body) {
+            self.keep_counts(&from, |vpid| vpid == close.vpid);
+        }
         let mut messages = Vec::new();
         let refused = self.state.tickets_refused();
         let now = now.saturating_duration_since(self.began);
@@ -199,10 +202,10 @@ impl Endpoints {
         own < share::allowance(HELD_MAX, self.held.len() - own, HELD_SHARE)
     }
 
-    fn gone(&mut self, peer: Peer, out: &mut Outbox) {
-        self.held.retain(|request| request.from.process != peer.process);
-        self.peers.remove(&peer.process);
-        let last: Vec<_> = self.endpoints_of(&peer).map(Open::read).collect();
+    /// Keeps what endpoints of a process counted that are about to close.
+    fn keep_counts(&mut self, peer: &Peer, closes: impl Fn(u16) -> bool) {
+        let open = self.endpoints_of(peer).filter(|open| closes(open.status.vpid));
+        let last: Vec<_> = open.map(Open::read).collect();
         for endpoint in last {
             let number = self.closed.back().map_or(1, |(number, _)| number + 1);
             self.closed.push_back((number, endpoint));
@@ -210,6 +213,12 @@ impl Endpoints {
                 self.closed.pop_front();
             }
         }
+    }
+
+    fn gone(&mut self, peer: Peer, out: &mut Outbox) {
+        self.held.retain(|request| request.from.process != peer.process);
+        self.peers.remove(&peer.process);
+        self.keep_counts(&peer, |_| true);
         let mut messages = Vec::new();
         self.state.process_gone(weft_broker::ProcessId(peer.process.0), &mut messages);
         self.count(peer.uid, None);

@@ -130,7 +130,8 @@ impl<R: FnMut(usize, &mut [u8]) -> io::Result<()>> PairTap<R> {
         // Behind the copy: nothing of it was overwritten before.
         let former = first.wrapping_sub(1);
         let mut before = [0; 8];
-        (self.read)(self.slot_at(direction, former), &mut before)?;
+        let at = self.slot_at(direction, former);
+        (self.read)(at, &mut before)?;
         let there = u32::from_ne_bytes([before[0], before[1], before[2], before[3]]);
         let is_ahead = |there: u32, wanted: u64| {
             let ahead = there.wrapping_sub(low(wanted.wrapping_add(1)));

@@ -1,0 +1,248 @@
+"""What users see of endpoints, devices, servers of weft and jobs: counts, times, captures.
+
+Usage: observe_more.py WEFT CASE DIRECTORY
+"""
+
+import collections
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+from observing import (BYTES, CASE, PATIENCE, PLACE, WEFT, Daemon, Programs, await_that, free_port,
+                       of_totals, summed, weft)
+
+DISSECTOR = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                         "../../../../docs/wireshark/weft.lua")
+
+
+def status():
+    return json.loads(weft("status", "--json").stdout)
+
+
+def times(daemon):
+    """Operations of endpoints and turns of connections are timed, and stay when programs end."""
+    for test in ("put", "get", "rate"):
+        weft("perf", test, "--runs", "2", "--iterations", "4000")
+    programs = Programs(True)
+    client = programs.client(BYTES)
+    client.communicate(timeout=PATIENCE)
+    programs.end()
+    await_that("no program", lambda: not status()["processes"])
+    values = daemon.values()
+    for operation in ("puts", "gets", "messages_sent"):
+        name = "weft_endpoint_time_seconds"
+        count = summed(values, f"{name}_count", operation=operation)
+        assert count > 0, operation
+        assert count == summed(values, f"{name}_bucket", operation=operation, le="+Inf")
+        assert summed(values, f"{name}_sum", operation=operation) > 0
+    # One of 1021, the first ones early.
+    puts = summed(values, "weft_endpoint_operations_total", operation="puts")
+    timed = summed(values, "weft_endpoint_time_seconds_count", operation="puts")
+    assert 0 < timed <= puts / 16, (timed, puts)
+    turns = summed(values, "weft_program_turn_seconds_count")
+    assert turns > 0
+    totals = {total["name"]: total for total in status()["totals"]}
+    python = next(total for name, total in totals.items() if name.startswith("python"))
+    assert python["turns"]["half_ns"] > 0 and sum(python["turns"]["counts"]) == turns, python
+    assert python["turns"]["half_ns"] <= python["turns"]["most_ns"]
+
+
+def works(daemon):
+    """The daemon shows what `weft kv`, `weft cp` and `weft block` count, also when they ended."""
+    port = free_port()
+    server = subprocess.Popen([WEFT, "kv", "serve", "--data", f"{PLACE}/kv", "--port", str(port)],
+                              stderr=subprocess.DEVNULL)
+
+    def connected():
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        except ConnectionError:
+            return None
+
+    one = await_that("the server", connected)
+    one.sendall(b"".join(b"SET k%d v\r\n" % n for n in range(100))
+                + b"".join(b"GET k%d\r\n" % n for n in range(150)) + b"NONSENSE\r\n")
+    told = b""
+    while told.count(b"\r\n") < 100 + 2 * 100 + 50 + 1:
+        told += one.recv(65536)
+
+    def of(service, count):
+        return summed(daemon.values(), "weft_work_total", service=service, count=count)
+
+    await_that("its commands", lambda: of("kv", "commands") == 251)
+    assert (of("kv", "hits"), of("kv", "misses"), of("kv", "errors")) == (100, 50, 1)
+    assert of("kv", "sent_bytes") == len(told) and of("kv", "connections") == 1
+    one.close()
+    server.terminate()
+    server.wait()
+    await_that("no server", lambda: not status()["processes"])
+    assert of("kv", "commands") == 251, "it stays"
+
+    os.mkdir(f"{PLACE}/from")
+    for n in range(5):
+        with open(f"{PLACE}/from/{n}", "wb") as out:
+            out.write(os.urandom(300_000))
+    weft("cp", "-a", f"{PLACE}/from", f"{PLACE}/to", "--json")
+    await_that("its bytes", lambda: of("cp", "bytes") == 1_500_000)
+    # The directory is one, too.
+    assert (of("cp", "entries"), of("cp", "troubles")) == (6, 0)
+
+    nbd = free_port()
+    block = subprocess.Popen(
+        [WEFT, "block", "serve", "--listen", f"127.0.0.1:{free_port()}",
+         "--target", "iqn.2026-11.example.weft:seen", "--lun", "0=mem:16M",
+         "--nbd", f"127.0.0.1:{nbd}", "--control", f"{PLACE}/control",
+         "--state", f"{PLACE}/state"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert block.stdout.readline().startswith("serving at")
+        moved = subprocess.run(
+            ["qemu-io", "-f", "raw", "-c", "write 0 1M", "-c", "flush", "-c", "read 0 2M",
+             f"nbd://127.0.0.1:{nbd}/0"],
+            capture_output=True, text=True)
+        assert moved.returncode == 0, moved
+        own = json.loads(subprocess.run([WEFT, "block", "stat", "--json", "--control",
+                                         f"{PLACE}/control"],
+                                        capture_output=True, text=True, check=True).stdout)
+        [unit] = own["units"]
+        await_that("its bytes", lambda: of("block", "written_bytes") == unit["writes"]["bytes"])
+        assert of("block", "written_bytes") == 1 << 20, unit
+        assert of("block", "read_bytes") == unit["reads"]["bytes"] >= 2 << 20, unit
+    finally:
+        block.terminate()
+        block.wait()
+
+
+def fields(file, *names, only=None):
+    """The fields of the packets of a capture, as tshark names them."""
+    words = ["tshark", "-X", f"lua_script:{DISSECTOR}", "-r", file, "-T", "fields"]
+    for name in names:
+        words += ["-e", name]
+    if only:
+        words += ["-Y", only]
+    # As root it says that scripts are a danger then; those of its own directory are left out.
+    read = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "HOME": PLACE})
+    assert read.returncode == 0, read.stderr
+    return [line.split("\t") for line in read.stdout.splitlines()]
+
+
+def messages(_daemon):
+    """A capture of an endpoint has its messages in order, and a dissector names their fields."""
+    file = os.path.join(PLACE, "messages.pcapng")
+    perf = subprocess.Popen([WEFT, "perf", "latency", "--runs", "1000", "--iterations", "50000"],
+                            stdout=subprocess.DEVNULL)
+    try:
+        paired = await_that("endpoints", lambda: [
+            one for one in status()["endpoints"] if one["peers"] > 0])
+        vpid = paired[0]["vpid"]
+        writer = subprocess.Popen(
+            [WEFT, "capture", "-w", file, "--of", f"endpoint:{vpid}", "--bytes", "1000000",
+             "--seconds", "20", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        told, errors = writer.communicate(timeout=PATIENCE)
+        assert writer.returncode == 0, errors
+        told = json.loads(told)
+    finally:
+        perf.terminate()
+        perf.wait()
+    assert os.stat(file).st_mode & 0o077 == 0
+    assert told["packets"] > 100 and told["subjects"] >= 1, told
+    seen = fields(file, "frame.encap_type", "weft.src", "weft.dst", "weft.content", "weft.number",
+                  "weft.length", "weft.payload", "weft.lost", "frame.len", "weft.tag", "weft.type")
+    assert len(seen) == told["packets"], (len(seen), told)
+    ways, lost, payload = collections.defaultdict(lambda: None), 0, 0
+    for _, source, target, content, number, length, data, missing, whole, tag, kind in seen:
+        way = source, target
+        assert str(vpid) in way, way
+        if content == "255":
+            lost += int(missing)
+            if ways[way] is not None:
+                ways[way] += int(missing)
+            continue
+        assert content in ("0", "1", "2"), content
+        assert int(whole) == 20 + int(length) and len(data) in (0, 2 * int(length)), seen[0]
+        assert content == "2" or tag and kind, seen[0]
+        payload += int(length)
+        if ways[way] is not None:
+            assert int(number) == ways[way] + 1, (way, number, ways[way])
+        ways[way] = int(number)
+    assert lost == told["lost_packets"] and payload == told["bytes"], (lost, payload, told)
+    assert not fields(file, "frame.number", only="_ws.malformed || weft.short")
+    gone = subprocess.run([WEFT, "capture", "-w", file, "--of", f"endpoint:{vpid}"],
+                          capture_output=True, text=True)
+    assert gone.returncode == 1 and f"there is no endpoint {vpid}" in gone.stderr, gone.stderr
+
+
+def notifications(_daemon):
+    """Notifications of puts are in a capture with the fields of their operation."""
+    file = os.path.join(PLACE, "notifications.pcapng")
+    perf = subprocess.Popen([WEFT, "perf", "put", "--runs", "1000", "--iterations", "50000"],
+                            stdout=subprocess.DEVNULL)
+    try:
+        paired = await_that("endpoints", lambda: [
+            one for one in status()["endpoints"] if one["peers"] > 0])
+        weft("capture", "-w", file, "--of", f"endpoint:{paired[0]['vpid']}", "--bytes", "400000",
+             "--seconds", "4")
+    finally:
+        perf.terminate()
+        perf.wait()
+    seen = fields(file, "weft.command", "weft.side", "weft.bytes", "weft.key", "weft.offset",
+                  "weft.operation", "weft.immediate", "weft.class", only="weft.content == 2")
+    assert seen, "no notification"
+    assert {one[0] for one in seen} <= {"0", "2", "3"} and {one[1] for one in seen} == {"2"}, seen[0]
+    assert all(all(one) for one in seen), seen[0]
+
+
+def frames():
+    """A capture of the devices of a lab has each frame, as Ethernet, with its direction."""
+    file = os.path.join(PLACE, "frames.pcapng")
+    weft("lab", "up", "--nodes", "2")
+    try:
+        writer = subprocess.Popen(
+            [WEFT, "capture", "--node", "lab", "-w", file, "--of", "device:all", "--json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        # A warning may come before it.
+        assert any("capturing to" in line for line in writer.stderr)
+        pinged = weft("lab", "exec", "n0", "--", "ping", "-4", "-c", "20", "-i", "0.05", "-s", "1000",
+                      "n1")
+        assert "20 received" in pinged.stdout, pinged.stdout
+        time.sleep(0.3)
+        writer.send_signal(signal.SIGINT)
+        told = json.loads(writer.communicate(timeout=PATIENCE)[0])
+        absent = weft("capture", "--node", "lab", "-w", file + "x", "--of", "device:99", check=False)
+        assert absent.returncode == 1 and "node 99 has no Ethernet device" in absent.stderr, absent
+    finally:
+        weft("lab", "down")
+    assert (told["subjects"], told["lost_packets"]) == (2, 0), told
+    seen = fields(file, "frame.interface_name", "frame.packet_flags_direction", "eth.src", "eth.dst",
+                  "icmp.type", "icmp.seq", "frame.len", only="icmp")
+    per = collections.Counter((name, way, kind) for name, way, _, _, kind, _, _ in seen)
+    names = sorted({name for name, *_ in seen})
+    assert len(names) == 2 and len(seen) == 80, (names, len(seen), told)
+    assert sorted(per.values()) == [20] * 4, per
+    assert all(re.match("([0-9a-f]{2}:){5}", one[2]) and one[6] == "1042" for one in seen), seen[0]
+    # A request leaves one device and comes out of the other.
+    requests = {(name, int(way, 0)) for name, way, kind in per if kind == "8"}
+    assert {way for _, way in requests} == {1, 2} and len(requests) == 2, requests
+
+
+def main():
+    if CASE == "frames":
+        frames()
+        print("all of it")
+        return
+    daemon = Daemon()
+    try:
+        {"times": times, "works": works, "messages": messages,
+         "notifications": notifications}[CASE](daemon)
+    finally:
+        daemon.process.terminate()
+        daemon.process.wait()
+    print("all of it")
+
+
+main()
