@@ -132,7 +132,7 @@ metrics! {
         "Listening sockets of programs under weft.";
 
     WORK = "weft_work" Counter None ["program", "user", "service", "count"]
-        "The work of servers and tools of weft itself: `weft kv`, `weft cp`, `weft block`.";
+        "The work of servers and tools of weft: `weft kv`, `weft cp`, `weft block`, jobs of oshrun.";
 
     ENDPOINTS = "weft_endpoints" Gauge None ["program", "user"]
         "Endpoints of the fabric that programs have open, those of PEs among them.";

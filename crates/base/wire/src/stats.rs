@@ -139,11 +139,21 @@ pub enum Work {
     BlockOthers = 14,
     /// Operations that failed.
     BlockErrors = 15,
+    /// Processes of a job of `weft oshrun`, on all hosts.
+    JobProcesses = 16,
+    /// Those that were started on this host.
+    JobStarted = 17,
+    /// Those of them that have ended.
+    JobEnded = 18,
+    /// Those of them that ended with an error or by a signal.
+    JobFailed = 19,
+    /// Processor time of those of this host, in milliseconds.
+    JobProcessorMs = 20,
 }
 
 impl Work {
     /// All, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 21] = [
         Self::KvCommands,
         Self::KvErrors,
         Self::KvHits,
@@ -160,6 +170,11 @@ impl Work {
         Self::BlockWrittenBytes,
         Self::BlockOthers,
         Self::BlockErrors,
+        Self::JobProcesses,
+        Self::JobStarted,
+        Self::JobEnded,
+        Self::JobFailed,
+        Self::JobProcessorMs,
     ];
 
     /// The index of its counter.
@@ -188,6 +203,11 @@ impl Work {
             Self::BlockWrittenBytes => ("block", "written_bytes"),
             Self::BlockOthers => ("block", "others"),
             Self::BlockErrors => ("block", "errors"),
+            Self::JobProcesses => ("job", "processes"),
+            Self::JobStarted => ("job", "started"),
+            Self::JobEnded => ("job", "ended"),
+            Self::JobFailed => ("job", "failed"),
+            Self::JobProcessorMs => ("job", "processor_ms"),
         }
     }
 }

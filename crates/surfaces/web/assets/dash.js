@@ -226,7 +226,22 @@
     }
   }
 
-  function showRest(status) {
+  function showJobs(status, place) {
+    const jobs = [...status.processes, ...status.ended].filter((one) => one.work.job);
+    by("s-jobs").hidden = jobs.length === 0;
+    const used = (frame, pid) => {
+      const one = frame.status.processes.find((known) => known.pid === pid);
+      return one && one.work.job ? one.work.job.processor_ms : 0;
+    };
+    table("jobs", jobs.slice(0, ROWS_MAX).map((one) => {
+      const { job } = one.work;
+      const load = one.ended_ms ? 0 : rateAt(place, (frame) => used(frame, one.pid)) / 1000;
+      return [one.name.replace(/^job /, ""), one.ended_ms ? "over" : "runs", job.processes,
+        job.started - job.ended, job.ended, job.failed, load.toFixed(1)];
+    }));
+  }
+
+  function showRest(status, place) {
     const last = [...status.processes, ...status.ended]
       .flatMap((process) => process.on_tcp.map((one) => ({ process, one })));
     last.sort((a, b) => b.one.at_ms - a.one.at_ms);
@@ -241,6 +256,7 @@
       bytes(total.streams.fabric_sent),
       `${total.registers.puts || 0}, ${total.registers.messages_sent || 0}`,
     ]));
+    showJobs(status, place);
     by("s-devices").hidden = status.devices.length === 0;
     table("devices", status.devices.slice(0, ROWS_MAX).map((device) => [
       device.node, device.interface, device.peers.length, bytes(device.sent_bytes),
@@ -269,7 +285,7 @@
     });
     lines("delays", [["mean", delays]], (value) => `${Math.round(value)} us`);
     showConnections(status, place);
-    showRest(status);
+    showRest(status, place);
   }
 
   async function read() {

@@ -532,6 +532,9 @@ pub struct ProcessStatus {
     /// Its connections that stayed on TCP last.
     #[serde(default)]
     pub on_tcp: Vec<OnTcpStatus>,
+    /// Its work, as [`TotalStatus::work`] has it.
+    #[serde(default)]
+    pub work: BTreeMap<String, BTreeMap<String, u64>>,
     /// When it ended, in milliseconds since 1970; `None` while it runs.
     #[serde(default)]
     pub ended_ms: Option<u64>,

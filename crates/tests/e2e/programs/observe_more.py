@@ -118,6 +118,46 @@ def works(daemon):
         block.wait()
 
 
+def jobs(daemon):
+    """A job of oshrun is in every view with its processes, and stays when it is over."""
+    until = os.path.join(PLACE, "until")
+    script = ("import os, sys, time\n"
+              "while not os.path.exists(sys.argv[1]):\n"
+              "    time.sleep(0.01)\n"
+              "sys.exit(3 if os.environ['PMI_RANK'] == '2' else 0)\n")
+    job = subprocess.Popen([WEFT, "oshrun", "-n", "3", sys.executable, "-c", script, until],
+                           stderr=subprocess.DEVNULL)
+
+    def running():
+        [one] = [one for one in status()["processes"] if "job" in one["work"]] or [None]
+        return one if one and one["work"]["job"]["started"] == 3 else None
+
+    one = await_that("the job", running)
+    counts = one["work"]["job"]
+    assert (counts["processes"], counts["ended"], counts["failed"]) == (3, 0, 0), counts
+    top = json.loads(weft("top", "--json", "--count", "1").stdout)
+    page = json.loads(daemon.get("/snapshot", daemon.dash)[1])
+    name = one["name"]
+    assert name.startswith("job python"), name
+    for view in (top, page):
+        [same] = [other["work"]["job"] for other in view["processes"] if other["pid"] == one["pid"]]
+        assert same["started"] == 3 and same["ended"] == 0, same
+    values = daemon.values()
+    for count in ("processes", "started", "ended", "failed"):
+        told = summed(values, "weft_work_total", program=name, service="job", count=count)
+        assert told == counts[count], (count, told)
+    text = weft("status").stdout
+    assert re.search(r"Jobs of weft oshrun", text) and re.search(r"python\S* +\d+ +3 +3 +0 +0", text), text
+    await_that("processor time", lambda: summed(
+        daemon.values(), "weft_work_total", service="job", count="processor_ms") > 0)
+    open(until, "w").close()
+    assert job.wait(timeout=PATIENCE) == 3
+    await_that("its end", lambda: not status()["processes"])
+    [over] = [other["work"]["job"] for other in status()["ended"] if "job" in other["work"]]
+    # The first that fails ends the others.
+    assert over["started"] == over["ended"] == 3 and over["failed"] >= 1, over
+
+
 def fields(file, *names, only=None):
     """The fields of the packets of a capture, as tshark names them."""
     words = ["tshark", "-X", f"lua_script:{DISSECTOR}", "-r", file, "-T", "fields"]
@@ -237,7 +277,7 @@ def main():
         return
     daemon = Daemon()
     try:
-        {"times": times, "works": works, "messages": messages,
+        {"times": times, "works": works, "jobs": jobs, "messages": messages,
          "notifications": notifications}[CASE](daemon)
     finally:
         daemon.process.terminate()

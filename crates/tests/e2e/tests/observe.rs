@@ -22,9 +22,10 @@ const CASES: [(&str, &[&str]); 7] = [
 ];
 
 /// Those of `observe_more.py`.
-const MORE: [(&str, &[&str]); 4] = [
+const MORE: [(&str, &[&str]); 5] = [
     ("times", &[]),
     ("works", &["qemu-io"]),
+    ("jobs", &[]),
     ("messages", &["tshark"]),
     ("notifications", &["tshark"]),
 ];

@@ -40,6 +40,7 @@ impl Report<'_> {
         text.push_str(&self.on_tcp());
         text.push_str(&self.listeners());
         text.push_str(&self.endpoints());
+        text.push_str(&self.jobs());
         text.push_str(&self.offers());
         text.push_str(&devices::text(&self.status.devices));
         text.push_str(&self.services());
@@ -166,6 +167,20 @@ impl Report<'_> {
             table.line([listener.address.clone(), self.program(listener.pid)]);
         }
         section(&table, "Listening sockets under weft", listeners.len())
+    }
+
+    fn jobs(&self) -> String {
+        let mut table = Table::new(["job", "proxy", "processes", "here", "ended", "failed"]);
+        let mut count = 0;
+        for process in &self.status.processes {
+            let Some(job) = process.work.get("job") else { continue };
+            let of = |name: &str| job.get(name).copied().unwrap_or(0).to_string();
+            let name = process.name.strip_prefix("job ").unwrap_or(&process.name).to_owned();
+            let (pid, size) = (process.pid.to_string(), of("processes"));
+            table.line([name, pid, size, of("started"), of("ended"), of("failed")]);
+            count += 1;
+        }
+        section(&table, "Jobs of weft oshrun", count)
     }
 
     fn endpoints(&self) -> String {
