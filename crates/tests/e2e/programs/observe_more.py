@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from observing import (BYTES, CASE, PATIENCE, PLACE, WEFT, Daemon, Programs, await_that, free_port,
+from observing import (BYTES, CASE, PATIENCE, PLACE, WEFT, Browser, Daemon, Programs, await_that, free_port,
                        of_totals, summed, weft)
 
 DISSECTOR = os.path.join(os.path.dirname(os.path.abspath(__file__)),
@@ -270,15 +270,150 @@ def frames():
     assert {way for _, way in requests} == {1, 2} and len(requests) == 2, requests
 
 
+SCENARIO = """
+topology = "torus:4x4x2"
+[traffic]
+pattern = "uniform"
+message_bytes = 496
+loads = [40]
+[run]
+warmup_ns = 10_000
+measure_ns = 30_000
+[[fault]]
+kind = "cut"
+link = ["n0", "n1"]
+at_ns = 15_000
+for_ns = 10_000
+"""
+
+
+def playback():
+    """The dashboard plays a run of the simulator: loads of links, and a cut while it lasts."""
+    scenario, run = os.path.join(PLACE, "scenario.toml"), os.path.join(PLACE, "run")
+    with open(scenario, "w") as out:
+        out.write(SCENARIO)
+    weft("sim", "run", scenario, "--record", run)
+    with open(run) as lines:
+        frames = [json.loads(line) for line in lines]
+    cut = [sum(link[4] for link in frame["wired"]["links"]) for frame in frames]
+    served = subprocess.Popen([WEFT, "dash", "--no-open", "--play", run],
+                              stdout=subprocess.PIPE, text=True)
+    browser = Browser()
+    try:
+        address = served.stdout.readline().strip()
+        own, _, _ = address.partition("#")
+        browser.size(1440, 900, False)
+        browser.open(address)
+        text = "document.getElementById('links').textContent"
+        await_that("the network", lambda: (browser.value(text) or "").startswith("32 nodes"))
+        state = browser.value("document.getElementById('state').textContent")
+        assert state == f"a recording of {len(frames)} moments", state
+        go = ("(at) => { const it = document.getElementById('time'); it.value = at;"
+              " it.dispatchEvent(new Event('input')); }")
+        for at in (0, len(frames) - 1, cut.index(1) + 3):
+            browser.value(f"({go})({at})")
+            shown = browser.value(text)
+            assert shown.endswith(f"{cut[at]} of them cut"), (at, shown)
+        loads = ("echarts.getInstanceByDom(document.getElementById('topology')).getOption()"
+                 ".series[0].links.map((link) => parseInt(link.value)).filter((one) => one > 0).length")
+        assert browser.value(loads) > 40, browser.value(loads)
+        browser.picture("playback.png")
+        browser.value(f"({go})(0)")
+        browser.value("document.getElementById('play').click()")
+        await_that("it plays", lambda: browser.value(
+            "Number(document.getElementById('time').value)") > 3)
+        browser.has_no_fault(own)
+    finally:
+        browser.end()
+        served.kill()
+        served.wait()
+    wrong = weft("dash", "--no-open", "--play", scenario, check=False)
+    assert wrong.returncode == 1 and "line 1: it is no status" in wrong.stderr, wrong.stderr
+
+
+# Draws a torus again and again with other loads, and the time that each takes in the page; then
+# moves it, and the time from one frame to the next.
+DRAW = """
+(async (sides) => {
+  const count = sides.reduce((one, other) => one * other, 1);
+  const [depth, height, width] = sides;
+  const place = (x, y, z) => ((z % depth) * height + (y % height)) * width + (x % width);
+  const links = [];
+  for (let z = 0; z < depth; z += 1) for (let y = 0; y < height; y += 1)
+    for (let x = 0; x < width; x += 1) {
+      const own = place(x, y, z);
+      links.push([own, 0, place(x + 1, y, z), 1, false], [own, 2, place(x, y + 1, z), 3, false],
+        [own, 4, place(x, y, z + 1), 5, own === 0]);
+    }
+  const nodes = Array.from({ length: count }, (_, number) => `n${number}`);
+  const status = { wired: { nodes, links }, devices: [] };
+  const place_ = document.createElement("div");
+  place_.style = "position:fixed;inset:0;z-index:9;background:#fff";
+  document.body.append(place_);
+  const chart = echarts.init(place_, null, { renderer: "canvas" });
+  const draws = [], parts = [0, 0, 0];
+  let drawn;
+  const waits = () => new Promise((resolve) => requestAnimationFrame(resolve));
+  for (let turn = 0; turn < 12; turn += 1) {
+    const began = performance.now();
+    drawn = Topology.option(status, (graph, link) => (link.from * 7 + turn) * 1e5, "#000", "#c00");
+    const made = performance.now();
+    chart.setOption(drawn.option, { replaceMerge: ["series", "dataZoom"] });
+    const set = performance.now();
+    chart.getZr().flush();
+    const end = performance.now();
+    parts[0] += made - began; parts[1] += set - made; parts[2] += end - set;
+    draws.push(performance.now() - began);
+    await waits();
+  }
+  const frames = [];
+  let before = performance.now();
+  for (let step = 0; step < 30; step += 1) {
+    for (const dataZoomIndex of [0, 1])
+      chart.dispatchAction({ type: "dataZoom", dataZoomIndex, start: step, end: 70 + step });
+    await waits();
+    frames.push(performance.now() - before);
+    before = performance.now();
+  }
+  draws.sort((a, b) => a - b);
+  frames.sort((a, b) => a - b);
+  return { nodes: drawn.graph.nodes.length, links: drawn.graph.links.length,
+    cut: drawn.graph.links.filter((link) => link.cut).length,
+    draw: draws[6], frame: frames[15], worst: frames[29], parts };
+})(SIDES)
+"""
+
+
+def large(daemon):
+    """4,096 nodes are drawn, and 65,536 as groups; the times are told, not judged."""
+    browser = Browser()
+    try:
+        browser.size(1440, 900, False)
+        own = f"http://127.0.0.1:{daemon.dash}/"
+        browser.open(own)
+        await_that("the page", lambda: browser.value("typeof Topology !== 'undefined'"
+                                                     " && document.readyState === 'complete'"))
+        for sides, nodes in (([16, 16, 16], 4096), ([64, 32, 32], 1024)):
+            told = browser.call("Runtime.evaluate", expression=DRAW.replace("SIDES", str(sides)), awaitPromise=True,
+                                returnByValue=True)
+            assert "exceptionDetails" not in told, told
+            drawn = told["result"]["value"]
+            assert drawn["nodes"] == nodes and drawn["links"] > 0 and drawn["cut"] == 1, drawn
+            print(f"{sides}: {drawn}")
+            browser.picture(f"large-{nodes}.png")
+    finally:
+        browser.end()
+
+
 def main():
-    if CASE == "frames":
-        frames()
+    if CASE in ("frames", "playback"):
+        {"frames": frames, "playback": playback}[CASE]()
         print("all of it")
         return
     daemon = Daemon()
     try:
         {"times": times, "works": works, "jobs": jobs, "messages": messages,
-         "notifications": notifications}[CASE](daemon)
+         "notifications": notifications, "large": large}[CASE](daemon)
     finally:
         daemon.process.terminate()
         daemon.process.wait()

@@ -22,12 +22,14 @@ const CASES: [(&str, &[&str]); 7] = [
 ];
 
 /// Those of `observe_more.py`.
-const MORE: [(&str, &[&str]); 5] = [
+const MORE: [(&str, &[&str]); 7] = [
     ("times", &[]),
     ("works", &["qemu-io"]),
     ("jobs", &[]),
     ("messages", &["tshark"]),
     ("notifications", &["tshark"]),
+    ("playback", &["chromium"]),
+    ("large", &["chromium"]),
 ];
 
 /// Gives the case its own `/run`, in which a lab keeps its state and the names of its namespaces.

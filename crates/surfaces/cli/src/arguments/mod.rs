@@ -554,6 +554,10 @@ pub struct DashArguments {
     /// The address to serve it at, on loopback; port 0 for any
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
+    /// Shows a recording in place of a node: lines of `weft top --json`, or what `weft sim run
+    /// --record` wrote
+    #[arg(long, value_name = "FILE", conflicts_with = "node")]
+    pub play: Option<PathBuf>,
     /// Prints the address and opens no browser
     #[arg(long)]
     pub no_open: bool,
