@@ -142,8 +142,8 @@ metrics! {
     ENDPOINT_BYTES = "weft_endpoint" Counter Bytes ["program", "user", "operation"]
         "Bytes that operations of endpoints in shared memory moved, by kind.";
     ENDPOINT_TIME = "weft_endpoint_time" Histogram Seconds ["program", "user", "operation"]
-        "How long operations of endpoints in shared memory took their callers; of puts and gets \
-         one in 1021, of messages some of those that looked for room.";
+        "How long operations of endpoints in shared memory took their callers: some of the puts and \
+         gets that looked their key up, and of the messages that looked for room.";
     ENDPOINT_TROUBLE = "weft_endpoint_trouble" Counter None ["program", "user", "kind"]
         "Operations that a full queue refused or that failed, peers that went down, and sleeps.";
     OFFERS = "weft_offers" Gauge None ["service"]

@@ -44,9 +44,9 @@ const _: () = assert!(std::mem::offset_of!(Words, stamps) == STAMPS_START);
 pub enum Timed {
     /// Sending a message, of those for which the sender looked how far its peer is.
     Message = 0,
-    /// Puts.
+    /// Puts, of those that looked their key up.
     Put = 1,
-    /// Gets.
+    /// Gets, of those.
     Get = 2,
 }
 
@@ -68,7 +68,7 @@ impl Timed {
 /// How long it is to the next operation that is timed.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
-    /// Puts and gets.
+    /// Puts and gets that look their key up.
     pub operations: u32,
     /// Messages that do not take the shortest way.
     pub messages: u32,
@@ -77,7 +77,7 @@ pub struct Sampling {
 impl Default for Sampling {
     /// The first ones meet memory that nobody touched yet.
     fn default() -> Self {
-        Self { operations: 16, messages: 2 }
+        Self { operations: 2, messages: 2 }
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{AcqRel, Release};
+use std::time::Duration;
 
 use weft_fabric::{
     Command, EndpointAddress, Issued, LocalRange, Notification, Notify, Operation, OperationError,
@@ -23,9 +24,8 @@ use crate::registers::{BegunPut, Registers, StampWord, Timed};
 use crate::sys;
 use crate::window::ShmWindow;
 
-/// Of so many puts and gets one is timed. A prime, so that a program with a turn of its own does
-/// not have the same operation timed each time.
-const TIMED_EVERY: u32 = 1021;
+/// Of so many puts and gets that look their key up one is timed.
+const TIMED_EVERY: u32 = 16;
 
 /// The operation that a notification reports.
 #[derive(Clone, Copy, Debug)]
@@ -394,9 +394,6 @@ impl ShmEndpoint {
         target: Target,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        if self.is_timed() {
-            return self.put_timed(to, source, target, operation);
-        }
         if !operation.notify.is_none() || operation.more {
             return self.put_and_tell(to, source, target, operation);
         }
@@ -423,47 +420,6 @@ impl ShmEndpoint {
         self.put_anew(to, source, target, operation)
     }
 
-    /// Whether the next put or get is one of those that are timed.
-    #[inline(always)]
-    fn is_timed(&mut self) -> bool {
-        self.sampling.operations = self.sampling.operations.wrapping_sub(1);
-        self.sampling.operations == 0
-    }
-
-    /// A put like any other, with the clock read before and behind it.
-    #[cold]
-    #[inline(never)]
-    fn put_timed(
-        &mut self,
-        to: Peer,
-        source: &Source<'_, ShmRegion>,
-        target: Target,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        self.sampling.operations = TIMED_EVERY;
-        let begun = sys::now();
-        let done = self.do_put(to, source, target, operation)?;
-        self.registers.took(Timed::Put, sys::now().saturating_sub(begun));
-        Ok(done)
-    }
-
-    /// As [`Self::put_timed`].
-    #[cold]
-    #[inline(never)]
-    fn get_timed(
-        &mut self,
-        from: Peer,
-        source: Target,
-        into: LocalRange<'_, ShmRegion>,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        self.sampling.operations = TIMED_EVERY;
-        let begun = sys::now();
-        let done = self.do_get(from, source, into, operation)?;
-        self.registers.took(Timed::Get, sys::now().saturating_sub(begun));
-        Ok(done)
-    }
-
     /// A put whose key is not at hand.
     #[inline(never)]
     fn put_anew(
@@ -473,11 +429,28 @@ impl ShmEndpoint {
         target: Target,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
+        let begun = self.is_timed().then(sys::now);
         let done = self.put_and_tell(to, source, target, operation);
         if done.is_ok() {
+            self.is_over(Timed::Put, begun);
             self.looked_up(to, target.key);
         }
         done
+    }
+
+    /// Whether a put or get that looks its key up is one of those that are timed. The ones that do
+    /// not look it up have no instruction to spare for that.
+    fn is_timed(&mut self) -> bool {
+        let left = &mut self.sampling.operations;
+        *left = left.checked_sub(1).unwrap_or(TIMED_EVERY);
+        *left == 0
+    }
+
+    /// Notes the time of an operation that was timed.
+    fn is_over(&self, what: Timed, begun: Option<Duration>) {
+        if let Some(begun) = begun {
+            self.registers.took(what, sys::now().saturating_sub(begun));
+        }
     }
 
     #[inline(always)]
@@ -648,9 +621,6 @@ impl ShmEndpoint {
         into: LocalRange<'_, ShmRegion>,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        if self.is_timed() {
-            return self.get_timed(from, source, into, operation);
-        }
         if operation.notify.is_none()
             && let Some(recent) = self.recently.of(from, source.key)
             && let Some(bytes) = recent.readable(source.offset, into.length)
@@ -683,6 +653,7 @@ impl ShmEndpoint {
         operation: Operation,
     ) -> Result<Issued, OperationError> {
         let LocalRange { region, offset: place, length } = into;
+        let begun = self.is_timed().then(sys::now);
         let place = region.check(place, length)?;
         let (mapped, _) = mapped_for!(self, from, Command::Get, operation.notify, source.key);
         let start = mapped.check(Command::Get, source.offset, length)?;
@@ -700,6 +671,7 @@ impl ShmEndpoint {
             return Err(self.read_in_vain(from, Ok(())));
         }
         let done = self.fetched(from, source, length, operation);
+        self.is_over(Timed::Get, begun);
         self.looked_up(from, source.key);
         done
     }
