@@ -270,6 +270,181 @@ def frames():
     assert {way for _, way in requests} == {1, 2} and len(requests) == 2, requests
 
 
+def views(daemon):
+    """The bytes that programs sent over the fabric, as `weft top`, the dashboard and the metrics show
+    them, collected one after the other."""
+    top = json.loads(weft("top", "--json", "--count", "1").stdout)
+    page = json.loads(daemon.get("/snapshot", daemon.dash)[1])
+    told = summed(daemon.values(), "weft_program_stream_bytes_total", medium="fabric",
+                  direction="sent")
+    return [of_totals(top, "fabric_sent"), of_totals(page, "fabric_sent"), told]
+
+
+def sums(daemon):
+    """The sums agree with what iperf3 and redis-benchmark say of themselves; under load each view
+    lies between two looks at another one."""
+    port = free_port()
+    server = subprocess.Popen([WEFT, "run", "--", "iperf3", "-s", "-1", "-p", str(port)],
+                              stdout=subprocess.DEVNULL)
+    client = subprocess.Popen(
+        [WEFT, "run", "--", "iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", "3", "-J",
+         "--connect-timeout", "3000"], stdout=subprocess.PIPE, text=True)
+    if client.poll() is None:
+        await_that("load", lambda: of_totals(status(), "fabric_sent") > BYTES)
+    # Each view was collected between the two looks around it, and so is its number.
+    for _ in range(3):
+        before = of_totals(status(), "fabric_sent")
+        seen = views(daemon)
+        after = of_totals(status(), "fabric_sent")
+        assert all(before <= one <= after for one in seen) and seen == sorted(seen), (before, seen, after)
+    report = json.loads(client.communicate(timeout=PATIENCE)[0])
+    server.wait(timeout=PATIENCE)
+    await_that("no program", lambda: not status()["processes"])
+    sent = report["end"]["sum_sent"]["bytes"]
+    seen = views(daemon)
+    assert set(seen) == {of_totals(status(), "fabric_sent")}, seen
+    other = of_totals(status(), "tcp_sent")
+    # The rest is iperf3's own talk about the test, some kilobytes of JSON.
+    assert 0 <= seen[0] + other - sent <= 100_000, (sent, seen, other)
+
+    place = free_port()
+    redis = subprocess.Popen(
+        [WEFT, "run", "--", "redis-server", "--port", str(place), "--save", "", "--dir", PLACE],
+        stdout=subprocess.DEVNULL)
+
+    def answers():
+        ping = subprocess.run(["redis-cli", "-p", str(place), "ping"], capture_output=True, text=True)
+        return ping.stdout.strip() == "PONG"
+
+    def own(name):
+        text = subprocess.run(["redis-cli", "-p", str(place), "info", "stats"],
+                              capture_output=True, text=True, check=True).stdout
+        return int(re.search(rf"{name}:(\d+)", text)[1])
+
+    await_that("redis", answers)
+    before = {name: own(name) for name in ("total_net_input_bytes", "total_net_output_bytes")}
+    of = status()["totals"]
+    base = sum(total["streams"]["fabric_received"] + total["streams"]["tcp_received"]
+               for total in of if total["name"].startswith("redis-server"))
+    bench = subprocess.run(
+        [WEFT, "run", "--", "redis-benchmark", "-p", str(place), "-t", "set,get", "-n", "20000",
+         "-c", "10", "-d", "100", "-q"], capture_output=True, text=True, timeout=PATIENCE)
+    assert bench.returncode == 0 and "GET" in bench.stdout, bench
+    bench_sent = [total["streams"]["fabric_sent"] + total["streams"]["tcp_sent"]
+                  for total in status()["totals"] if total["name"].startswith("redis-benchmark")]
+    grown = own("total_net_input_bytes") - before["total_net_input_bytes"]
+    redis.terminate()
+    redis.wait()
+    await_that("no program", lambda: not status()["processes"])
+    received = sum(total["streams"]["fabric_received"] + total["streams"]["tcp_received"]
+                   for total in status()["totals"] if total["name"].startswith("redis-server"))
+    # The questions of redis-cli are in it on both sides, but for the last ones.
+    assert abs(received - base - grown) <= grown // 100, (received, base, grown)
+    assert bench_sent and abs(sum(bench_sent) - grown) <= grown // 100, (bench_sent, grown)
+
+
+def clients(daemon):
+    """200 clients of both pages at once, and broken requests among them: all that ask well get
+    their answer, a program's bytes go on, and the daemon's memory is bounded."""
+    programs = Programs(True)
+    until = os.path.join(PLACE, "until")
+    client = programs.client(BYTES, until)
+    await_that("load", lambda: of_totals(status(), "fabric_sent") > BYTES)
+    memory = daemon.values()["weft_daemon_resident_memory_bytes"]
+    moved = of_totals(status(), "fabric_sent")
+    seeds = [b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n", b"GET /stream HTTP/1.1\r\n",
+             b"POST /snapshot HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n",
+             b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"]
+
+    def mutated(seed, number):
+        data = bytearray(seed)
+        for turn in range(1 + number % 7):
+            data[(number * 31 + turn * 17) % len(data)] = (number * 73 + turn * 151) % 256
+        return bytes(data) + b"\r\n\r\n"
+
+    def opened(port, data):
+        one = socket.create_connection(("127.0.0.1", port))
+        one.settimeout(PATIENCE)
+        try:
+            one.sendall(data)
+        except ConnectionError:
+            pass
+        return one
+
+    wellformed = b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    good = [opened(daemon.metrics, wellformed % b"/metrics") for _ in range(100)]
+    good += [opened(daemon.dash, wellformed % b"/snapshot") for _ in range(100)]
+    for one in good:
+        told = b""
+        while more := one.recv(1 << 16):
+            told += more
+        assert told.startswith(b"HTTP/1.1 200 OK"), told[:100]
+        one.close()
+    for number in range(400):
+        port = daemon.metrics if number % 2 else daemon.dash
+        bad = opened(port, mutated(seeds[number % len(seeds)], number))
+        bad.close()
+    streams = [opened(daemon.dash, b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+               for _ in range(200)]
+    for one in streams:
+        assert one.recv(15) == b"HTTP/1.1 200 OK", "a stream of 200"
+    assert of_totals(status(), "fabric_sent") > moved, "the bytes go on"
+    grown = daemon.values()["weft_daemon_resident_memory_bytes"] - memory
+    assert grown < 48 << 20, f"{grown} bytes more memory"
+    for one in streams:
+        one.close()
+    open(until, "w").close()
+    assert int(client.communicate(timeout=PATIENCE)[0]) >= BYTES
+    programs.end()
+    assert daemon.process.poll() is None
+
+
+def newcomer():
+    """As the page of the docs says: a lab, a redis in it, and the dashboard that shows both."""
+    began = time.monotonic()
+    weft("lab", "up", "--nodes", "8", "--topology", "torus:2x2x2")
+    run = lambda node, *words: [WEFT, "lab", "exec", node, "--", WEFT, "run", "--", *words]
+    redis = subprocess.Popen(
+        run("n0", "redis-server", "--port", "7000", "--bind", "0.0.0.0", "--protected-mode", "no",
+            "--save", "", "--dir", PLACE), stdout=subprocess.DEVNULL)
+    served = subprocess.Popen([WEFT, "dash", "--no-open", "--node", "lab"],
+                              stdout=subprocess.PIPE, text=True)
+    load = browser = None
+    try:
+        ping = [WEFT, "lab", "exec", "n1", "--", "redis-cli", "-h", "10.77.0.1", "-p", "7000", "ping"]
+        await_that("redis", lambda: "PONG" in subprocess.run(
+            ping, capture_output=True, text=True).stdout)
+        load = subprocess.Popen(
+            run("n1", "redis-benchmark", "-h", "10.77.0.1", "-p", "7000", "-t", "get,set", "-l",
+                "-c", "4", "-q"), stdout=subprocess.DEVNULL)
+        address = served.stdout.readline().strip()
+        own, _, _ = address.partition("#")
+        browser = Browser()
+        browser.size(1440, 900, False)
+        browser.open(address)
+        text = "document.getElementById('links').textContent"
+        await_that("the lab", lambda: (browser.value(text) or "").startswith("8 nodes of the lab"))
+        rows = "document.getElementById('connections').textContent"
+        await_that("redis", lambda: "redis-server" in (browser.value(rows) or ""))
+        rate = "document.querySelector('#connections td:nth-child(5)')?.textContent ?? ''"
+        await_that("its rate", lambda: re.match(r"[1-9]\d* ", browser.value(rate) or ""))
+        print(f"both were seen after {time.monotonic() - began:.1f} s")
+        weft("lab", "link", "n4", "n5", "down")
+        browser.value("document.querySelector('#connections tr').click()")
+        await_that("the cut", lambda: "1 of them cut" in browser.value(text))
+        time.sleep(8)
+        browser.picture("newcomer.png")
+        browser.has_no_fault(own)
+    finally:
+        for process in (load, redis, served):
+            if process:
+                process.kill()
+                process.wait()
+        if browser:
+            browser.end()
+        weft("lab", "down")
+
+
 SCENARIO = """
 topology = "torus:4x4x2"
 [traffic]
@@ -406,14 +581,15 @@ def large(daemon):
 
 
 def main():
-    if CASE in ("frames", "playback"):
-        {"frames": frames, "playback": playback}[CASE]()
+    if CASE in ("frames", "playback", "newcomer"):
+        {"frames": frames, "playback": playback, "newcomer": newcomer}[CASE]()
         print("all of it")
         return
     daemon = Daemon()
     try:
         {"times": times, "works": works, "jobs": jobs, "messages": messages,
-         "notifications": notifications, "large": large}[CASE](daemon)
+         "notifications": notifications, "large": large, "sums": sums,
+         "clients": clients}[CASE](daemon)
     finally:
         daemon.process.terminate()
         daemon.process.wait()

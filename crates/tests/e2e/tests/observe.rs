@@ -22,12 +22,14 @@ const CASES: [(&str, &[&str]); 7] = [
 ];
 
 /// Those of `observe_more.py`.
-const MORE: [(&str, &[&str]); 7] = [
+const MORE: [(&str, &[&str]); 9] = [
     ("times", &[]),
     ("works", &["qemu-io"]),
     ("jobs", &[]),
     ("messages", &["tshark"]),
     ("notifications", &["tshark"]),
+    ("sums", &["iperf3", "redis-server", "redis-benchmark", "redis-cli"]),
+    ("clients", &[]),
     ("playback", &["chromium"]),
     ("large", &["chromium"]),
 ];
@@ -40,6 +42,10 @@ fn main() -> ExitCode {
     let more = |(name, tools)| Case::new(name, move || run("observe_more.py", name, tools));
     let with_lab = [
         Case::new("lab", || in_a_lab("observe.py", "lab", &["ip", "chromium"])),
+        Case::new("newcomer", || {
+            let tools = ["ip", "chromium", "redis-server", "redis-benchmark", "redis-cli"];
+            in_a_lab("observe_more.py", "newcomer", &tools)
+        }),
         Case::new("frames", || in_a_lab("observe_more.py", "frames", &["ip", "tshark", "ping"])),
     ];
     let all = CASES.map(case).into_iter().chain(MORE.map(more)).chain(with_lab);
