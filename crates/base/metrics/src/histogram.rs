@@ -1,6 +1,6 @@
 //! Log-linear histograms: four buckets for each power of two.
 //!
-//! A value is known to a quarter of its size, from 1 ns to more than an hour, in [`BUCKETS`] words.
+//! A value is known to a quarter of its size, from 1 ns to 36 minutes, in [`BUCKETS`] words.
 //! Recording is one relaxed addition for the bucket and one for the sum. A reader may see the one
 //! without the other; the count is that of the buckets, so both views of it agree.
 
@@ -11,10 +11,13 @@ use std::time::Duration;
 const PARTS: u64 = 4;
 /// log2 of [`PARTS`].
 const PARTS_BITS: u32 = 2;
-/// Values from 2 to this power on are in the last bucket: 73 minutes in nanoseconds.
-const POWER_MAX: u32 = 42;
+/// Values from 2 to this power on are in the last bucket: 36 minutes in nanoseconds.
+const POWER_MAX: u32 = 41;
 /// Buckets of a histogram.
 pub const BUCKETS: usize = ((POWER_MAX - PARTS_BITS + 1) << PARTS_BITS) as usize;
+
+/// Words of 64 bits of a histogram in shared memory: the buckets, and the sum.
+pub const WORDS: usize = BUCKETS + 1;
 
 /// The bucket of a value.
 fn bucket(value: u64) -> usize {
@@ -41,8 +44,10 @@ fn upper(place: usize) -> u64 {
     }
 }
 
-/// A histogram of durations, which many threads record.
+/// A histogram of durations, which many threads record. In memory it is [`WORDS`] words: it may be
+/// in memory that other processes read.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
     /// Nanoseconds.
@@ -51,11 +56,17 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum: AtomicU64::new(0) }
+        Self::new()
     }
 }
 
 impl Histogram {
+    /// A histogram without values.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum: AtomicU64::new(0) }
+    }
+
     /// Records a duration.
     pub fn record(&self, duration: Duration) {
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -79,6 +90,23 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// A snapshot of [`WORDS`] words that were copied out of another process's memory.
+    #[must_use]
+    pub fn of_words(words: &[u64; WORDS]) -> Self {
+        Self { counts: words[..BUCKETS].to_vec(), sum: words[BUCKETS] }
+    }
+
+    /// Adds the counts of another snapshot.
+    pub fn add(&mut self, other: &Self) {
+        if self.counts.len() < other.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        for (sum, more) in self.counts.iter_mut().zip(&other.counts) {
+            *sum = sum.saturating_add(*more);
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
     /// A snapshot of counts that another process told; those beyond [`BUCKETS`] are dropped.
     #[must_use]
     pub fn of(mut counts: Vec<u64>, sum_ns: u64) -> Self {
@@ -171,6 +199,19 @@ mod tests {
                 former = Some(place);
             }
         }
+    }
+
+    #[test]
+    fn a_histogram_in_shared_memory_is_words_that_can_be_added_up() {
+        const { assert!(size_of::<Histogram>() == WORDS * 8) };
+        let mut words = [0; WORDS];
+        words[bucket(1000)] = 3;
+        words[BUCKETS] = 3000;
+        let mut seen = Snapshot::default();
+        seen.add(&Snapshot::of_words(&words));
+        words[0] = u64::MAX;
+        seen.add(&Snapshot::of_words(&words));
+        assert_eq!((seen.sum_ns(), seen.count()), (6000, u64::MAX), "it does not wrap");
     }
 
     #[test]

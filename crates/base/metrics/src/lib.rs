@@ -20,7 +20,7 @@ mod page;
 mod sample;
 mod table;
 
-pub use histogram::{BUCKETS, Histogram, Snapshot};
+pub use histogram::{BUCKETS, Histogram, Snapshot, WORDS};
 pub use page::page;
 pub use sample::{Sample, Value};
 pub use table::*;

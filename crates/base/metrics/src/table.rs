@@ -121,12 +121,18 @@ metrics! {
     PROGRAM_BYTES = "weft_program_stream" Counter Bytes
         ["program", "user", "medium", "direction"]
         "Bytes that programs sent and received by their connections.";
+    PROGRAM_TURN = "weft_program_turn" Histogram Seconds ["program", "user"]
+        "From a write of the connecting end on the fabric until it read the next bytes; of each \
+         connection one in 10 ms.";
     CONNECTIONS = "weft_connections" Gauge None []
         "Connections between programs of this host that are on the fabric now.";
     CONNECTIONS_WAITING = "weft_connections_waiting" Gauge None []
         "Offered ends of connections whose other end was not offered yet.";
     LISTENERS = "weft_listeners" Gauge None []
         "Listening sockets of programs under weft.";
+
+    WORK = "weft_work" Counter None ["program", "user", "service", "count"]
+        "The work of servers and tools of weft: `weft kv`, `weft cp`, `weft block`, jobs of oshrun.";
 
     ENDPOINTS = "weft_endpoints" Gauge None ["program", "user"]
         "Endpoints of the fabric that programs have open, those of PEs among them.";
@@ -135,6 +141,9 @@ metrics! {
         "Operations of endpoints in shared memory, by kind.";
     ENDPOINT_BYTES = "weft_endpoint" Counter Bytes ["program", "user", "operation"]
         "Bytes that operations of endpoints in shared memory moved, by kind.";
+    ENDPOINT_TIME = "weft_endpoint_time" Histogram Seconds ["program", "user", "operation"]
+        "How long operations of endpoints in shared memory took their callers: some of the puts and \
+         gets that looked their key up, and of the messages that looked for room.";
     ENDPOINT_TROUBLE = "weft_endpoint_trouble" Counter None ["program", "user", "kind"]
         "Operations that a full queue refused or that failed, peers that went down, and sleeps.";
     OFFERS = "weft_offers" Gauge None ["service"]

@@ -7,6 +7,7 @@
 //! 0     magic, version, and how many connections stayed on TCP so far: words of 64 bits
 //! 512   the counters: SHARDS arrays of words at fixed indices, 512 bytes apart
 //! 4608  the connections that stayed on TCP last: records of RECORD_BYTES bytes
+//! 8192  the turns of connections on the fabric: TURNS words, a histogram of `weft-metrics`
 //! ```
 //!
 //! The maker creates the block with magic and version, and zeros elsewhere. Each thread adds to the
@@ -35,12 +36,12 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use thiserror::Error;
 
-/// Size of the block in bytes: two pages.
-pub const BYTES: usize = 8192;
+/// Size of the block in bytes: three pages.
+pub const BYTES: usize = 12288;
 /// The value of counter [`MAGIC_INDEX`]: `weftstat`.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"weftstat");
 /// The value of counter [`VERSION_INDEX`].
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 /// Index of the magic.
 pub const MAGIC_INDEX: usize = 0;
@@ -58,8 +59,12 @@ pub const RECORD_BYTES: usize = 64;
 pub const RECORD_WORDS: usize = RECORD_BYTES / 8;
 /// Start of the records.
 const RECORDS_START: usize = SHARD_BYTES * (SHARDS + 1);
+/// Start of the turns, behind the records.
+pub const TURNS_START: usize = 8192;
+/// Words of the turns.
+pub const TURNS: usize = 161;
 /// Records that a block holds: those of the last connections.
-pub const RECORDS: usize = (BYTES - RECORDS_START) / RECORD_BYTES;
+pub const RECORDS: usize = (TURNS_START - RECORDS_START) / RECORD_BYTES;
 
 /// Offset of a counter in an array, of which there are [`SHARDS`].
 #[must_use]
@@ -94,8 +99,118 @@ pub const PROCESSES: usize = 6;
 pub const REASONS: usize = 7;
 /// Counters reserved for reasons; unused ones stay zero.
 pub const REASON_PLACES: usize = 32;
+/// Index of the first counter of [`Work`].
+pub const WORKS: usize = REASONS + REASON_PLACES;
 /// Number of counters in use, from index 0.
-pub const COUNTERS: usize = REASONS + REASON_PLACES;
+pub const COUNTERS: usize = WORKS + Work::ALL.len();
+
+/// A count of the work of a server or a tool of weft: a total since it began.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Work {
+    /// Commands that clients of `weft kv` gave.
+    KvCommands = 0,
+    /// Commands that were answered with an error.
+    KvErrors = 1,
+    /// Keys that were read and found.
+    KvHits = 2,
+    /// Keys that were read and not found.
+    KvMisses = 3,
+    /// Bytes from clients.
+    KvReceivedBytes = 4,
+    /// Bytes to clients.
+    KvSentBytes = 5,
+    /// Clients that connected.
+    KvConnections = 6,
+    /// Files, directories and others that a copy has done.
+    CopyEntries = 7,
+    /// Bytes that it moved.
+    CopyBytes = 8,
+    /// Files that failed or changed meanwhile.
+    CopyTroubles = 9,
+    /// Reads of units of `weft block`.
+    BlockReads = 10,
+    /// Bytes that they read.
+    BlockReadBytes = 11,
+    /// Writes.
+    BlockWrites = 12,
+    /// Bytes that they wrote.
+    BlockWrittenBytes = 13,
+    /// Other operations on units.
+    BlockOthers = 14,
+    /// Operations that failed.
+    BlockErrors = 15,
+    /// Processes of a job of `weft oshrun`, on all hosts.
+    JobProcesses = 16,
+    /// Those that were started on this host.
+    JobStarted = 17,
+    /// Those of them that have ended.
+    JobEnded = 18,
+    /// Those of them that ended with an error or by a signal.
+    JobFailed = 19,
+    /// Processor time of those of this host, in milliseconds.
+    JobProcessorMs = 20,
+}
+
+impl Work {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 21] = [
+        Self::KvCommands,
+        Self::KvErrors,
+        Self::KvHits,
+        Self::KvMisses,
+        Self::KvReceivedBytes,
+        Self::KvSentBytes,
+        Self::KvConnections,
+        Self::CopyEntries,
+        Self::CopyBytes,
+        Self::CopyTroubles,
+        Self::BlockReads,
+        Self::BlockReadBytes,
+        Self::BlockWrites,
+        Self::BlockWrittenBytes,
+        Self::BlockOthers,
+        Self::BlockErrors,
+        Self::JobProcesses,
+        Self::JobStarted,
+        Self::JobEnded,
+        Self::JobFailed,
+        Self::JobProcessorMs,
+    ];
+
+    /// The index of its counter.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        WORKS + self as usize
+    }
+
+    /// Its service and its name, as in output and metrics.
+    #[must_use]
+    pub const fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::KvCommands => ("kv", "commands"),
+            Self::KvErrors => ("kv", "errors"),
+            Self::KvHits => ("kv", "hits"),
+            Self::KvMisses => ("kv", "misses"),
+            Self::KvReceivedBytes => ("kv", "received_bytes"),
+            Self::KvSentBytes => ("kv", "sent_bytes"),
+            Self::KvConnections => ("kv", "connections"),
+            Self::CopyEntries => ("cp", "entries"),
+            Self::CopyBytes => ("cp", "bytes"),
+            Self::CopyTroubles => ("cp", "troubles"),
+            Self::BlockReads => ("block", "reads"),
+            Self::BlockReadBytes => ("block", "read_bytes"),
+            Self::BlockWrites => ("block", "writes"),
+            Self::BlockWrittenBytes => ("block", "written_bytes"),
+            Self::BlockOthers => ("block", "others"),
+            Self::BlockErrors => ("block", "errors"),
+            Self::JobProcesses => ("job", "processes"),
+            Self::JobStarted => ("job", "started"),
+            Self::JobEnded => ("job", "ended"),
+            Self::JobFailed => ("job", "failed"),
+            Self::JobProcessorMs => ("job", "processor_ms"),
+        }
+    }
+}
 
 /// Why a connection stayed on TCP. The number is the offset of its counter from [`REASONS`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -315,11 +430,12 @@ impl OnTcp {
 pub struct Stats {
     counters: [u64; COUNTERS],
     on_tcp: Vec<OnTcp>,
+    turns: [u64; TURNS],
 }
 
 impl Default for Stats {
     fn default() -> Self {
-        Self { counters: [0; COUNTERS], on_tcp: Vec::new() }
+        Self { counters: [0; COUNTERS], on_tcp: Vec::new(), turns: [0; TURNS] }
     }
 }
 
@@ -350,7 +466,8 @@ impl Stats {
         };
         let mut on_tcp: Vec<_> = (0..RECORDS as u64).filter_map(record).collect();
         on_tcp.sort_by_key(|record| record.number);
-        Ok(Self { counters: std::array::from_fn(sum), on_tcp })
+        let turns = std::array::from_fn(|at| word(TURNS_START + at * 8));
+        Ok(Self { counters: std::array::from_fn(sum), on_tcp, turns })
     }
 
     /// The connections that stayed on TCP last, the oldest first.
@@ -364,6 +481,15 @@ impl Stats {
         for (sum, more) in self.counters.iter_mut().zip(&other.counters) {
             *sum = sum.saturating_add(*more);
         }
+        for (sum, more) in self.turns.iter_mut().zip(&other.turns) {
+            *sum = sum.saturating_add(*more);
+        }
+    }
+
+    /// The turns: the words of a histogram.
+    #[must_use]
+    pub const fn turns(&self) -> &[u64; TURNS] {
+        &self.turns
     }
 
     /// The first bytes of a fresh block; all other bytes are zero.
@@ -407,6 +533,10 @@ mod tests {
         set(0, CONNECTIONS_TCP, 7);
         set(SHARDS - 1, CONNECTIONS_TCP, 2);
         set(3, TcpReason::ShortLived.index(), 2);
+        block[TURNS_START + 8..][..8].copy_from_slice(&4_u64.to_ne_bytes());
+        let mut set = |shard, counter, value: u64| {
+            block[place(shard, counter)..][..8].copy_from_slice(&value.to_ne_bytes());
+        };
         set(0, BYTES_TCP_SENT, u64::MAX);
         set(1, BYTES_TCP_SENT, 9);
         let mut stats = Stats::parse(&block).expect("a fresh block");
@@ -416,7 +546,7 @@ mod tests {
         assert_eq!(stats.counter(usize::MAX), 0);
         assert_eq!(stats.counter(BYTES_TCP_SENT), u64::MAX, "it does not wrap");
         stats.add(&stats.clone());
-        assert_eq!(stats.counter(CONNECTIONS_TCP), 18);
+        assert_eq!((stats.counter(CONNECTIONS_TCP), stats.turns()[1]), (18, 8));
     }
 
     #[test]
@@ -466,6 +596,9 @@ mod tests {
             assert_eq!(reason.index(), REASONS + place, "{}", reason.name());
             assert!(reason.index() < COUNTERS && !reason.text().is_empty());
         }
-        const { assert!(COUNTERS * 8 <= SHARD_BYTES && RECORDS_START < BYTES) };
+        for (place, work) in Work::ALL.iter().enumerate() {
+            assert_eq!(work.index(), WORKS + place, "{:?}", work.names());
+        }
+        const { assert!(COUNTERS * 8 <= SHARD_BYTES && RECORDS_START < TURNS_START) };
     }
 }

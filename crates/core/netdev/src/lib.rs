@@ -5,6 +5,7 @@
 //! - [`steering`]: the choice of a TAP device's queue for each packet.
 //! - [`interface`]: settings of a network interface: state, MTU, addresses.
 //! - [`addresses`]: the addresses of an interface, kept up to date.
+//! - [`packets`]: the packets of an interface, for captures.
 //! - [`rate`]: a limit of packets per second in front of an interface's queue.
 //! - [`namespace`]: named network namespaces, as `ip netns` keeps them.
 //! - [`stream`]: the sequence numbers of a TCP connection, which name it across namespaces.
@@ -12,13 +13,14 @@
 //! - [`room`]: the host name, hosts file and `/sys` of a program in a namespace.
 //!
 //! May depend on nothing of weft. `unsafe` is only in `sys` (the ioctls of the kernel's `if_tun.h`
-//! and `if.h`) and in `bpf`. Linux only.
+//! and `if.h`, and packet(7)) and in `bpf`. Linux only.
 
 pub mod addresses;
 mod bpf;
 pub mod interface;
 pub mod namespace;
 mod netlink;
+pub mod packets;
 pub mod rate;
 pub mod room;
 pub mod steering;

@@ -158,3 +158,95 @@ pub fn leave(namespaces: UnshareFlags) -> Result<()> {
     // SAFETY: without `FILES`, unsharing leaves the thread's descriptors shared with its process.
     unsafe { unshare_unsafe(namespaces - UnshareFlags::FILES) }
 }
+
+/// Bytes of a `struct sockaddr_ll`.
+const ADDRESS_BYTES: libc::socklen_t = 20;
+const _: () = assert!(size_of::<libc::sockaddr_ll>() == ADDRESS_BYTES as usize);
+
+/// A packet that an interface sent or received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// Its bytes; more than there was room for if it was cut.
+    pub length: usize,
+    /// Whether the host sends it, to the device.
+    pub is_outgoing: bool,
+}
+
+/// A socket that sees all packets of the interface with an index, in the thread's namespace
+/// (packet(7)).
+pub fn packet_socket(index: i32) -> Result<OwnedFd> {
+    /// `struct sockaddr_ll` has these numbers as 16 bits.
+    const FAMILY: u16 = 17;
+    const ALL: u16 = 3;
+    const { assert!(FAMILY as i32 == libc::AF_PACKET && ALL as i32 == libc::ETH_P_ALL) };
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // Bound to no protocol, so that nothing comes before it is bound to the interface.
+    // SAFETY: socket(2) takes numbers alone.
+    let made = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+    if made < 0 {
+        return Err(errno_of(std::io::Error::last_os_error()));
+    }
+    // SAFETY: the kernel just made this descriptor, so nobody else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(made) };
+    // SAFETY: `sockaddr_ll` consists of numbers, of which zeros are valid.
+    let mut place: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    place.sll_family = FAMILY;
+    place.sll_protocol = ALL.to_be();
+    place.sll_ifindex = index;
+    let length = ADDRESS_BYTES;
+    // SAFETY: the pointer leads to a `sockaddr_ll`, which is `length` bytes long.
+    let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const place).cast(), length) };
+    match bound {
+        0 => Ok(socket),
+        _ => Err(errno_of(std::io::Error::last_os_error())),
+    }
+}
+
+/// The next packet of such a socket; `None` if there is none now.
+pub fn next_packet(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<Seen>> {
+    // SAFETY: `sockaddr_ll` consists of numbers, of which zeros are valid.
+    let mut place: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut length = ADDRESS_BYTES;
+    // SAFETY: the kernel writes at most as many bytes as `bytes` has, at most `length` bytes of
+    // `place`, and `length`.
+    let received = unsafe {
+        libc::recvfrom(
+            socket.as_raw_fd(),
+            bytes.as_mut_ptr().cast(),
+            bytes.len(),
+            libc::MSG_TRUNC,
+            (&raw mut place).cast(),
+            &raw mut length,
+        )
+    };
+    match usize::try_from(received) {
+        Ok(length) => {
+            Ok(Some(Seen { length, is_outgoing: place.sll_pkttype == libc::PACKET_OUTGOING }))
+        }
+        Err(_) => match errno_of(std::io::Error::last_os_error()) {
+            rustix::io::Errno::AGAIN | rustix::io::Errno::INTR => Ok(None),
+            errno => Err(errno),
+        },
+    }
+}
+
+/// PACKET_STATISTICS: the packets for which the socket had no room since this was asked last.
+pub fn packets_lost(socket: BorrowedFd<'_>) -> Result<u32> {
+    let mut counts = [0_u32; 2];
+    let mut length: libc::socklen_t = 8;
+    // SAFETY: the kernel writes at most `length` bytes of `counts`, which are numbers, and
+    // `length`.
+    let asked = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            counts.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    match asked {
+        0 => Ok(counts[1]),
+        _ => Err(errno_of(std::io::Error::last_os_error())),
+    }
+}

@@ -31,7 +31,7 @@ mod transaction;
 
 pub use client::{Held, Peer};
 pub use configuration::Parameters;
-pub use server::{Clock, Gauges, REDIS_VERSION, Server, Settings, Verdict};
+pub use server::{Clock, Gauges, REDIS_VERSION, Server, Settings, Totals, Verdict};
 
 #[cfg(test)]
 mod tests;

@@ -86,6 +86,19 @@ pub(crate) struct Counters {
     pub expired: u64,
 }
 
+/// The counts of commands since the start, for those who watch the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Commands that were carried out or refused.
+    pub commands: u64,
+    /// Those that were answered with an error.
+    pub errors: u64,
+    /// Keys that were read and found.
+    pub hits: u64,
+    /// Keys that were read and not found.
+    pub misses: u64,
+}
+
 /// A slow command.
 #[derive(Debug)]
 pub(crate) struct Slow {
@@ -226,6 +239,13 @@ impl Server {
     /// Connections that commands ended since the last call.
     pub fn take_killed(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.killed)
+    }
+
+    /// The counts of commands since the start.
+    #[must_use]
+    pub const fn totals(&self) -> Totals {
+        let Counters { commands, errors, hits, misses, .. } = self.counters;
+        Totals { commands, errors, hits, misses }
     }
 
     /// Whether SHUTDOWN was said.

@@ -19,6 +19,7 @@ mod c_library;
 mod capture;
 mod config;
 mod configuration;
+mod counting;
 mod cp;
 mod daemon;
 mod dash;

@@ -40,12 +40,18 @@ fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     if let Some(seed) = arguments.seed {
         scenario.set_seed(seed);
     }
+    if arguments.record.is_some() {
+        scenario.record();
+    }
     let bar = bar();
     let report = Report::run(&scenario, &mut |progress| tell(&bar, progress));
     bar.finish_and_clear();
     let report = report.with_context(|| format!("{} cannot be run", file.display()))?;
     if let Some(html) = &arguments.html {
         write(html, &report.html())?;
+    }
+    if let Some(file) = &arguments.record {
+        write(file, &recorded(&report))?;
     }
     match &arguments.json {
         Some(json) if json == Path::new("-") => show!("{}", report.json()),
@@ -56,6 +62,40 @@ fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         None => show!("{}", lines(&report)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The recordings of all runs, one after the other: a status a line, as `weft top --json` writes
+/// them, with the links of the simulated network. A millisecond there is a nanosecond simulated.
+fn recorded(report: &Report) -> String {
+    let mut text = String::new();
+    let mut began = 0_u64;
+    for point in &report.points {
+        let Some(recording) = &point.recording else { continue };
+        let run = point.load_percent.map_or_else(String::new, |load| format!(", load {load} %"));
+        let mut last = began;
+        for frame in &recording.frames {
+            let links = recording.links.iter().zip(&frame.is_cut);
+            let links = links.map(|((from, port, to, far), cut)| (*from, *port, *to, *far, *cut));
+            let wired =
+                weftd::WiredStatus { nodes: recording.nodes.clone(), links: links.collect() };
+            last = began + frame.at_ns;
+            let status = weftd::Status {
+                node: format!("simulated {}{run}", report.topology),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                at_ms: last,
+                wired: Some(wired),
+                ..weftd::Status::default()
+            };
+            let Ok(mut line) = serde_json::to_value(&status) else { continue };
+            line["link_bytes"] = serde_json::json!(frame.bytes);
+            line["stretch"] = 1_000_000.into();
+            text.push_str(&line.to_string());
+            text.push('\n');
+        }
+        // The counts of the next run begin anew.
+        began = last + 1;
+    }
+    text
 }
 
 /// A file that a scenario names: a topology or a trace.

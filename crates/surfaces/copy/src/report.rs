@@ -25,6 +25,8 @@ pub struct Gauge {
     pub files_over: AtomicU64,
     /// Bytes that moved.
     pub bytes_moved: AtomicU64,
+    /// Troubles that a reporter heard of.
+    pub troubles: AtomicU64,
     /// Set by who wants the transfer to stop.
     pub stop: AtomicBool,
 }

@@ -19,6 +19,7 @@ mod clock;
 mod cluster;
 mod committer;
 mod connection;
+mod counts;
 mod gauges;
 mod listener;
 mod turn;
@@ -36,6 +37,7 @@ pub use cluster::{
     ClusterNode, ClusterSettings, Coordination, NoRecord, Seen, cluster_of, coordination,
 };
 pub use connection::OUTPUT_SOFT;
+pub use counts::Counts;
 pub use listener::Listener;
 
 /// How to serve.
@@ -47,6 +49,8 @@ pub struct Settings {
     pub directory: String,
     /// Limits.
     pub parameters: Parameters,
+    /// The counts, which others watch.
+    pub counts: Arc<Counts>,
 }
 
 /// Serves until SIGTERM, SIGINT or SHUTDOWN.

@@ -18,7 +18,7 @@ use crate::clock::System;
 use crate::committer::Committer;
 use crate::connection::{Connection, Spares, Stage};
 use crate::listener::{self, Listener, Next};
-use crate::{Settings, gauges};
+use crate::{Counts, Settings, gauges};
 
 /// Between two looks at what ended and what is too large.
 const TICK: Duration = Duration::from_millis(100);
@@ -52,6 +52,7 @@ pub(crate) struct Turns {
     safe: Lsn,
     spares: Spares,
     gauges: Gauges,
+    counts: Arc<Counts>,
     needs_password: bool,
     resting_until: Option<Instant>,
     is_over: bool,
@@ -108,6 +109,7 @@ impl Turns {
             held: BTreeSet::new(),
             spares: Spares::default(),
             gauges: Gauges::default(),
+            counts: settings.counts,
             needs_password: settings.password.is_some(),
             resting_until: None,
             is_over: false,
@@ -380,11 +382,13 @@ impl Turns {
             self.end(id);
         }
         self.server.gauges = self.gauges;
+        self.counts.note(self.server.totals(), &self.gauges);
         self.server.tick()
     }
 
     /// Makes safe what was taken, and sends the answers.
     fn farewell(&mut self) {
+        self.counts.note(self.server.totals(), &self.gauges);
         self.node.ending();
         let newest = self.node.newest();
         if newest > self.safe {

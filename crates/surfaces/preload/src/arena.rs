@@ -140,6 +140,8 @@ pub struct Local {
     pub kernel_error: AtomicU16,
     /// When a writer last looked at the kernel's socket, in ticks.
     pub checked: AtomicU64,
+    /// When a write began the turn that is measured, by [`crate::stats::turn_time`]; 0 for none.
+    pub asked: AtomicU64,
     /// Since when the lane is full and the peer takes nothing, in ticks; 0 when that is not so.
     pub full_since: AtomicU64,
     /// The sum of messages and bytes that the peer had taken by then.
@@ -253,6 +255,7 @@ impl Connection {
         local.learned.store(0, Ordering::Relaxed);
         local.finds_left.store(0, Ordering::Relaxed);
         local.checked.store(0, Ordering::Relaxed);
+        local.asked.store(0, Ordering::Relaxed);
         local.full_since.store(0, Ordering::Relaxed);
         local.woken_by_bytes.store(false, Ordering::Relaxed);
         local.kernel_error.store(0, Ordering::Relaxed);

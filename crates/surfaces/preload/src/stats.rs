@@ -11,17 +11,19 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
 use weft_memory::{Segment, View};
+use weft_metrics::Histogram;
 use weft_wire::stats::{self, OnTcp, Stats, TcpReason};
 
 use crate::sys;
 
 /// Words of 64 bits from one array of counters to the next.
 const SHARD_WORDS: usize = (stats::place(1, 0) - stats::place(0, 0)) / 8;
-const RECORDS_WORDS: usize = stats::BYTES / 8 - SHARD_WORDS * (stats::SHARDS + 1);
+const RECORDS_WORDS: usize = (stats::TURNS_START - stats::record_place(0)) / 8;
 
 /// The words of a block, as [`stats`] places them.
 #[repr(C, align(64))]
@@ -29,11 +31,15 @@ struct Words {
     header: [AtomicU64; SHARD_WORDS],
     shards: [[AtomicU64; SHARD_WORDS]; stats::SHARDS],
     records: [AtomicU64; RECORDS_WORDS],
+    turns: Histogram,
+    reserved: [AtomicU64; (stats::BYTES - stats::TURNS_START) / 8 - stats::TURNS],
 }
 
 const _: () = assert!(size_of::<Words>() == stats::BYTES);
 const _: () = assert!(std::mem::offset_of!(Words, shards) == stats::place(0, 0));
 const _: () = assert!(std::mem::offset_of!(Words, records) == stats::record_place(0));
+const _: () = assert!(std::mem::offset_of!(Words, turns) == stats::TURNS_START);
+const _: () = assert!(size_of::<Histogram>() == stats::TURNS * 8);
 
 impl Words {
     const fn zero() -> Self {
@@ -41,6 +47,8 @@ impl Words {
             header: [const { AtomicU64::new(0) }; SHARD_WORDS],
             shards: [const { [const { AtomicU64::new(0) }; SHARD_WORDS] }; stats::SHARDS],
             records: [const { AtomicU64::new(0) }; RECORDS_WORDS],
+            turns: Histogram::new(),
+            reserved: [const { AtomicU64::new(0) }; _],
         }
     }
 
@@ -138,6 +146,30 @@ pub fn are_read() -> bool {
 #[inline(always)]
 fn shard() -> usize {
     sys::thread_pointer() >> 12
+}
+
+/// The time by which turns are measured, in nanoseconds; 0 while nobody watches.
+pub fn turn_time() -> u64 {
+    if !are_watched() {
+        return 0;
+    }
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+        .max(1)
+}
+
+/// Notes a turn that began at `since`, by [`turn_time`], and has ended.
+pub fn turn_ended(since: u64) {
+    if let Some(nanoseconds) = turn_time().checked_sub(since) {
+        let turn = Duration::from_nanos(nanoseconds);
+        page().turns.record(turn);
+        if let Some(block) = BLOCK.get() {
+            block.turns.record(turn);
+        }
+    }
 }
 
 /// Adds `amount` to a counter, given by its index.

@@ -15,6 +15,8 @@ pub(crate) enum Action {
     Resend(Message),
     /// The traffic of links is noted: what was before does not count, or what comes after.
     Note,
+    /// The links are recorded.
+    Frame,
 }
 
 /// Actions by time, and those of one time in the order in which they were put in.

@@ -234,7 +234,7 @@ impl Engine {
     }
 
     /// The graph without links that are cut or lead to nodes that are down.
-    fn reachable(&self) -> Graph {
+    pub fn reachable(&self) -> Graph {
         match &self.fabric {
             Fabric::Packets(network) => network.reachable(),
             Fabric::Flows { network, .. } => network.reachable(),

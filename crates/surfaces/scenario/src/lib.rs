@@ -17,11 +17,13 @@ mod given_traffic;
 mod page;
 mod place;
 mod plot;
+mod recording;
 mod report;
 mod run;
 mod scenario;
 
 pub use place::ScenarioError;
+pub use recording::{FRAMES_MAX, Frame, Recording};
 pub use report::{GroupReport, LatencyReport, LinkLoad, MessageCounts, Point, Report};
 pub use run::{Progress, RunError};
 pub use scenario::{Level, Scenario};

@@ -5,6 +5,7 @@ use serde::Serialize;
 use weft_topology::Graph;
 
 use crate::page;
+use crate::recording::Recording;
 use crate::run::{self, Progress, RunError};
 use crate::scenario::Scenario;
 
@@ -60,6 +61,9 @@ pub struct Point {
     /// Every link, for drawings.
     #[serde(skip)]
     pub(crate) loads: Vec<LinkLoad>,
+    /// The links while it went on, if the scenario is recorded.
+    #[serde(skip)]
+    pub recording: Option<Recording>,
 }
 
 /// The messages of a group of hosts in a run.

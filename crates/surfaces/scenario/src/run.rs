@@ -15,6 +15,7 @@ use weft_routing::RoutingError;
 use crate::agenda::{Action, Agenda};
 use crate::engine::{Engine, Sent};
 use crate::feed::{Feed, offered};
+use crate::recording::Recorder;
 use crate::report::{GroupReport, LatencyReport, LinkLoad, MessageCounts, Point};
 use crate::scenario::{Group, Scenario, Workload, group_of, tag_of};
 
@@ -95,6 +96,7 @@ struct Run<'a> {
     /// The traffic of links when it begins and when it ends.
     notes: Vec<Vec<Counts>>,
     last_arrival: Time,
+    recorder: Option<Recorder>,
 }
 
 /// A group of hosts in a run.
@@ -157,6 +159,10 @@ impl<'a> Run<'a> {
         for (time, change) in &scenario.faults {
             agenda.put(*time, Action::Change(*change));
         }
+        let recorder = scenario.is_recorded.then(|| Recorder::new(&scenario.graph));
+        if recorder.is_some() {
+            agenda.put(0, Action::Frame);
+        }
         let groups = scenario.groups.iter().enumerate().map(|(number, group)| GroupRun {
             group,
             feed: Feed::new(scenario, number, run),
@@ -172,6 +178,7 @@ impl<'a> Run<'a> {
             until,
             notes: Vec::new(),
             last_arrival: 0,
+            recorder,
         })
     }
 
@@ -240,6 +247,7 @@ impl<'a> Run<'a> {
                 }
                 Action::Reroute => self.engine.reroute()?,
                 Action::Note => self.notes.push(self.engine.counts(&self.scenario.graph)),
+                Action::Frame => self.record(now),
                 Action::Resend(message) => {
                     self.tally(&message).counts.resent += 1;
                     self.send(message)?;
@@ -250,6 +258,15 @@ impl<'a> Run<'a> {
             self.send(message)?;
         }
         Ok(())
+    }
+
+    fn record(&mut self, now: Time) {
+        let graph = &self.scenario.graph;
+        if let Some(recorder) = &mut self.recorder {
+            let counts = self.engine.counts(graph);
+            let next = recorder.add(now, graph, &self.engine.reachable(), &counts);
+            self.agenda.put(next, Action::Frame);
+        }
     }
 
     fn send(&mut self, message: Message) -> Result<(), RunError> {
@@ -304,7 +321,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn point(self, run: usize, load: Option<u32>) -> Point {
+    fn point(mut self, run: usize, load: Option<u32>) -> Point {
         let hosts = self.scenario.graph.hosts().count();
         let span = if has_loads(self.scenario) {
             self.scenario.timing.measure
@@ -327,6 +344,7 @@ impl<'a> Run<'a> {
             point.groups = self.groups.iter().map(|group| group.report(run, span)).collect();
         }
         point.set_loads(self.loads(span));
+        point.recording = self.recorder.take().map(Recorder::end);
         point
     }
 

@@ -83,6 +83,7 @@ pub struct Scenario {
     pub(crate) manager: Option<ManagerPlan>,
     pub(crate) timing: Timing,
     pub(crate) faults: Vec<(Time, Change)>,
+    pub(crate) is_recorded: bool,
 }
 
 /// Hosts with the same traffic.
@@ -250,6 +251,7 @@ impl Scenario {
             manager,
             timing,
             faults,
+            is_recorded: false,
         })
     }
 
@@ -257,6 +259,11 @@ impl Scenario {
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.settings.seed
+    }
+
+    /// Has the runs recorded ([`Point::recording`](crate::Point::recording)).
+    pub fn record(&mut self) {
+        self.is_recorded = true;
     }
 
     /// Takes another seed than that of the file.

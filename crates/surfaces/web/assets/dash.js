@@ -44,6 +44,7 @@
       endpoints: registers("put_bytes") + registers("message_bytes_sent") + registers("get_bytes"),
       ethernet: sum(status.devices.map((device) => device.sent_bytes)),
       times: sum(status.services.map((service) => service.times_sum_ns)),
+      links: sum(status.link_bytes || []),
       requests: sum(status.services.map((service) => sum(service.times))),
     };
   }
@@ -65,11 +66,16 @@
     say(`release ${status.version}, up ${status.uptime_s} s`, false);
   }
 
+  /* The seconds between two frames. Those of a simulation are stretched. */
+  function between(before, now) {
+    return (now.status.at_ms - before.status.at_ms) / 1000 / (now.status.stretch || 1);
+  }
+
   /* A value for each second between two frames. */
   function rates(of) {
     return frames.slice(1).map((frame, place) => {
       const before = frames[place];
-      const seconds = (frame.status.at_ms - before.status.at_ms) / 1000;
+      const seconds = between(before, frame);
       const grown = of(frame) - of(before);
       return [frame.status.at_ms, seconds > 0 && grown >= 0 ? grown / seconds : 0];
     });
@@ -78,13 +84,14 @@
   function rateAt(place, of) {
     if (place < 1) return 0;
     const [before, now] = [frames[place - 1], frames[place]];
-    const seconds = (now.status.at_ms - before.status.at_ms) / 1000;
+    const seconds = between(before, now);
     return seconds > 0 ? Math.max(0, of(now) - of(before)) / seconds : 0;
   }
 
   function chart(id, option) {
     if (!charts[id]) charts[id] = echarts.init(by(id), null, { renderer: "canvas" });
-    charts[id].setOption(option, { replaceMerge: ["series"] });
+    const replaceMerge = ["series", "xAxis", "yAxis", "grid", "dataZoom"];
+    charts[id].setOption(option, { replaceMerge });
   }
 
   function lines(id, series, format) {
@@ -98,7 +105,10 @@
       grid: { left: 70, right: 14, top: 30, bottom: 28 },
       legend: { textStyle: { color: ink }, top: 0 },
       tooltip: { trigger: "axis", valueFormatter: format },
-      xAxis: {
+      xAxis: frames[0].status.stretch ? {
+        type: "value", max: last, axisLabel: { color: ink, hideOverlap: true,
+          formatter: (value) => `${value / 1000} us` },
+      } : {
         type: "time", axisLabel: { color: ink, hideOverlap: true }, max: last,
         min: Math.min(frames[0].status.at_ms, last - SECONDS_LEAST * 1000),
       },
@@ -154,10 +164,11 @@
   /* The load of a link: of a lab, what the devices at its ends sent, in equal parts for their
      links, since the daemon counts packets by device; of programs, what their connections carry. */
   function loads(place) {
-    const device = (frame, node) => {
-      const one = frame.status.devices.find((known) => known.node === node);
-      return one ? one.sent_bytes : 0;
-    };
+    if (frames[place].status.link_bytes) return loadsSimulated(place);
+    const of = (frame) => new Map(frame.status.devices.map((one) => [one.node, one.sent_bytes]));
+    const devices = new Map([place - 1, place].filter((at) => at >= 0)
+      .map((at) => [frames[at], of(frames[at])]));
+    const device = (frame, node) => devices.get(frame).get(node) || 0;
     const degrees = new Map();
     const degree = (graph, end) => {
       if (degrees.size === 0) {
@@ -181,11 +192,20 @@
     };
   }
 
+  /* The bytes of simulated links, by their places. */
+  function loadsSimulated(place) {
+    if (place < 1) return () => 0;
+    const [before, now] = [frames[place - 1], frames[place]];
+    const seconds = between(before, now);
+    const grown = (at) => now.status.link_bytes[at] - before.status.link_bytes[at];
+    return (graph, link) => (seconds > 0 ? Math.max(0, sum(link.at.map(grown))) / seconds : 0);
+  }
+
   function showTopology(status, place) {
     const drawn = Topology.option(status, loads(place), style("--ink"), style("--bad"));
     chart("topology", drawn.option);
     const cut = drawn.graph.links.filter((link) => link.cut).length;
-    const names = { lab: "nodes of the lab", hosts: "hosts", programs: "programs that talk" };
+    const names = { lab: status.stretch ? "nodes" : "nodes of the lab", hosts: "hosts", programs: "programs that talk" };
     const text = `${drawn.graph.nodes.length} ${names[drawn.graph.kind]}, `
       + `${drawn.graph.links.length} links, ${cut} of them cut`;
     by("links").textContent = text;
@@ -195,7 +215,7 @@
   function showConnections(status, place) {
     const wanted = by("filter").value.toLowerCase();
     const before = place > 0 ? frames[place - 1] : null;
-    const seconds = before ? (status.at_ms - before.status.at_ms) / 1000 : 0;
+    const seconds = before ? between(before, frames[place]) : 0;
     const carried = (one) => one.bytes_from_client + one.bytes_from_server;
     const name = (pid) => {
       const known = status.processes.find((process) => process.pid === pid);
@@ -226,7 +246,22 @@
     }
   }
 
-  function showRest(status) {
+  function showJobs(status, place) {
+    const jobs = [...status.processes, ...status.ended].filter((one) => one.work.job);
+    by("s-jobs").hidden = jobs.length === 0;
+    const used = (frame, pid) => {
+      const one = frame.status.processes.find((known) => known.pid === pid);
+      return one && one.work.job ? one.work.job.processor_ms : 0;
+    };
+    table("jobs", jobs.slice(0, ROWS_MAX).map((one) => {
+      const { job } = one.work;
+      const load = one.ended_ms ? 0 : rateAt(place, (frame) => used(frame, one.pid)) / 1000;
+      return [one.name.replace(/^job /, ""), one.ended_ms ? "over" : "runs", job.processes,
+        job.started - job.ended, job.ended, job.failed, load.toFixed(1)];
+    }));
+  }
+
+  function showRest(status, place) {
     const last = [...status.processes, ...status.ended]
       .flatMap((process) => process.on_tcp.map((one) => ({ process, one })));
     last.sort((a, b) => b.one.at_ms - a.one.at_ms);
@@ -241,6 +276,7 @@
       bytes(total.streams.fabric_sent),
       `${total.registers.puts || 0}, ${total.registers.messages_sent || 0}`,
     ]));
+    showJobs(status, place);
     by("s-devices").hidden = status.devices.length === 0;
     table("devices", status.devices.slice(0, ROWS_MAX).map((device) => [
       device.node, device.interface, device.peers.length, bytes(device.sent_bytes),
@@ -255,11 +291,12 @@
     shown = place;
     const { status } = frame;
     by("node").textContent = status.node;
-    by("at").textContent = place === frames.length - 1 ? ""
-      : new Date(status.at_ms).toLocaleTimeString();
+    by("at").textContent = status.stretch ? `${status.at_ms / 1000} us`
+      : place === frames.length - 1 ? "" : new Date(status.at_ms).toLocaleTimeString();
     showSums(status, place);
     showTopology(status, place);
-    lines("rates", [["fabric", rates((one) => one.sums.fabric)],
+    const simulated = [["links", rates((one) => one.sums.links)]];
+    lines("rates", status.stretch ? simulated : [["fabric", rates((one) => one.sums.fabric)],
       ["TCP", rates((one) => one.sums.tcp)], ["endpoints", rates((one) => one.sums.endpoints)],
       ["Ethernet", rates((one) => one.sums.ethernet)]], (value) => `${bytes(value)}/s`);
     const delays = frames.slice(1).map((now, at) => {
@@ -269,11 +306,47 @@
     });
     lines("delays", [["mean", delays]], (value) => `${Math.round(value)} us`);
     showConnections(status, place);
-    showRest(status);
+    showRest(status, place);
   }
 
+  /* A recording has all its frames at once. */
+  function play(recording) {
+    for (const status of recording) {
+      const connections = new Map(status.connections.map((one) => [key(one), one]));
+      frames.push({ status, sums: totals(status), connections });
+    }
+    const slider = by("time");
+    slider.max = frames.length - 1;
+    slider.value = slider.max;
+    by("live").textContent = "end";
+    by("play").hidden = false;
+    document.documentElement.dataset.kind = frames[0].status.stretch ? "simulated" : "node";
+    show(frames.length - 1);
+    say(`a recording of ${frames.length} moments`, false);
+  }
+
+  /* Shows one moment after the other, until the end or another click. */
+  let playing = null;
+  function playOn() {
+    const slider = by("time");
+    clearInterval(playing);
+    if (by("play").textContent === "stop") { by("play").textContent = "play"; return; }
+    if (slider.value === slider.max) slider.value = 0;
+    by("play").textContent = "stop";
+    playing = setInterval(() => {
+      slider.value = Number(slider.value) + 1;
+      show(Number(slider.value));
+      if (slider.value === slider.max) { clearInterval(playing); by("play").textContent = "play"; }
+    }, 100);
+  }
+
+  /* True if there is nothing more to come. */
   async function read() {
     const headers = token ? { Authorization: `Bearer ${token}` } : {};
+    const first = await fetch("snapshot", { headers, cache: "no-store" });
+    if (!first.ok) throw new Error((await first.text()).trim());
+    const { recording } = await first.json();
+    if (recording) { play(recording); return true; }
     const response = await fetch("stream", { headers, cache: "no-store" });
     if (!response.ok) throw new Error((await response.text()).trim());
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -289,7 +362,7 @@
 
   async function run() {
     for (;;) {
-      try { await read(); } catch (error) {
+      try { if (await read()) return; } catch (error) {
         say(`${error.message}; asking again`, true);
       }
       await new Promise((resolve) => { setTimeout(resolve, 2000); });
@@ -303,6 +376,7 @@
     by("time").value = by("time").max;
     show(frames.length - 1);
   });
+  by("play").addEventListener("click", playOn);
   by("filter").addEventListener("input", () => { if (shown !== null) show(shown); });
   addEventListener("resize", () => Object.values(charts).forEach((one) => one.resize()));
   theme();

@@ -5,13 +5,17 @@ const Topology = (() => {
   const NODES_MAX = 4096;
   /* Bytes a second: what a link with less carries is no load. */
   const BUSY_LEAST = 1e6;
+  /* Nodes up to which each has an element, with a name and a tooltip. */
+  const ELEMENTS_MAX = 512;
+  /* Colours of links beyond that. */
+  const COLOURS = 8;
 
   /* The nodes and links that a status tells: those of a lab, else the hosts of the fabric, else the
      own node with its programs. */
   function graphOf(status) {
     if (status.wired && status.wired.nodes.length) {
       const nodes = status.wired.nodes.map((name, number) => ({ name, number, up: true }));
-      const links = status.wired.links.map(([from, , to, , cut]) => ({ from, to, cut }));
+      const links = status.wired.links.map(([from, , to, , cut], at) => ({ from, to, cut, at: [at] }));
       return { nodes, links, kind: "lab" };
     }
     if (status.fabric) {
@@ -58,12 +62,13 @@ const Topology = (() => {
       if (place % size === 0) nodes.push({ ...node, name: `${node.name} and ${size - 1} more` });
     });
     const links = new Map();
-    for (const { from, to, cut } of graph.links) {
+    for (const { from, to, cut, at } of graph.links) {
       const [one, other] = [of(from), of(to)];
       if (one === other) continue;
       const key = `${Math.min(one, other)} ${Math.max(one, other)}`;
-      const link = links.get(key) || { from: one, to: other, cut: false };
+      const link = links.get(key) || { from: one, to: other, cut: false, at: [] };
       link.cut = link.cut || cut;
+      link.at.push(...(at || []));
       links.set(key, link);
     }
     return { nodes, links: [...links.values()], kind: graph.kind };
@@ -128,12 +133,49 @@ const Topology = (() => {
     return share < 0.001 ? "#8a96a0" : `hsl(${200 - 160 * share} 85% 45%)`;
   }
 
+  /* A graph of many links as a few lines with gaps, one for each colour: an element for each link
+     would take the page half a second of each. Nodes are where links meet. */
+  function woven(graph, places, loads, most, bad) {
+    const classes = Array.from({ length: COLOURS }, () => []);
+    const cut = [];
+    const down = [];
+    graph.links.forEach((link, at) => {
+      const share = Math.min(1, loads[at] / most);
+      const points = link.cut ? cut : classes[Math.floor(share * (COLOURS - 1))];
+      const [one, other] = [places[link.from], places[link.to]];
+      points.push([one.x, -one.y], [other.x, -other.y], [null, null]);
+    });
+    graph.nodes.forEach((node, at) => { if (!node.up) down.push([places[at].x, -places[at].y]); });
+    const line = (name, data, color, width) => ({
+      name, type: "line", data, showSymbol: false, silent: true, animation: false,
+      lineStyle: { color, width }, z: width > 1 ? 3 : 2,
+    });
+    const axis = { type: "value", show: false, scale: true };
+    return {
+      animation: false,
+      grid: { left: 12, right: 12, top: 12, bottom: 12 },
+      xAxis: axis, yAxis: axis,
+      dataZoom: [{ type: "inside", filterMode: "none", xAxisIndex: 0 },
+        { type: "inside", filterMode: "none", yAxisIndex: 0 }],
+      series: [
+        ...classes.map((data, at) =>
+          line(`load ${at}`, data, colour((at / (COLOURS - 1)) * most, most), 1)),
+        line("cut", cut, bad, 3),
+        { ...line("down", down, "transparent", 0), showSymbol: true, symbolSize: 6,
+          itemStyle: { color: bad } },
+      ],
+    };
+  }
+
   /* The option of ECharts. `load` gives the bytes a second of a link. */
   function option(status, load, ink, bad) {
     const graph = grouped(graphOf(status));
     const places = placed(graph);
     const loads = graph.links.map((link) => load(graph, link));
-    const most = Math.max(BUSY_LEAST, ...loads);
+    const most = loads.reduce((one, other) => Math.max(one, other), BUSY_LEAST);
+    if (graph.nodes.length > ELEMENTS_MAX) {
+      return { graph, option: woven(graph, places, loads, most, bad) };
+    }
     const few = graph.nodes.length <= 128;
     const size = Math.max(4, Math.min(22, 420 / Math.sqrt(graph.nodes.length + 1) / 6));
     return {

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use weft_fabric::Register;
+use weft_metrics::Snapshot;
 use weft_wire::stats::Stats;
 
-use crate::status::{EndpointStatus, ProcessStatus, Status, TotalStatus};
-use crate::watching::streams;
+use crate::status::{EndpointStatus, ProcessStatus, Status, TimesStatus, TotalStatus};
+use crate::watching::{streams, turns, work};
 
 /// The name of all programs that have none of their own.
 const OTHER: &str = "other";
@@ -23,7 +24,35 @@ const ENDED_MAX: usize = 32;
 
 /// The name of a program, and its user; no user for all of whom nobody is told apart.
 type Key = (String, Option<u32>);
-type Registers = [u64; Register::COUNT];
+
+/// The registers of an endpoint, or their sums.
+#[derive(Clone, Default, Debug)]
+struct Registers {
+    values: [u64; Register::COUNT],
+    times: BTreeMap<String, Snapshot>,
+}
+
+impl Registers {
+    fn of(endpoint: &EndpointStatus) -> Self {
+        let value = |one: Register| endpoint.registers.get(one.name()).copied().unwrap_or(0);
+        let times = endpoint.times.iter().map(|(name, times)| (name.clone(), times.snapshot()));
+        Self { values: Register::ALL.map(value), times: times.collect() }
+    }
+
+    fn add(&mut self, more: &Self) {
+        for (sum, more) in self.values.iter_mut().zip(&more.values) {
+            *sum = sum.saturating_add(*more);
+        }
+        for (name, more) in &more.times {
+            self.times.entry(name.clone()).or_default().add(more);
+        }
+    }
+
+    /// Whether these are not of the endpoint that had `former`: counters only grow.
+    fn is_of_another(&self, former: &Self) -> bool {
+        former.values.iter().zip(&self.values).any(|(before, now)| before > now)
+    }
+}
 
 #[derive(Clone, Default)]
 struct Sum {
@@ -31,14 +60,6 @@ struct Sum {
     streams: Stats,
     endpoints: u64,
     registers: Registers,
-}
-
-impl Sum {
-    fn add_registers(&mut self, more: &Registers) {
-        for (sum, more) in self.registers.iter_mut().zip(more) {
-            *sum = sum.saturating_add(*more);
-        }
-    }
 }
 
 /// A program that is connected.
@@ -87,7 +108,7 @@ impl Ledger {
         for (key, registers) in self.endpoints.values() {
             let sum = sums.entry(key.clone()).or_default();
             sum.endpoints += 1;
-            sum.add_registers(registers);
+            sum.registers.add(registers);
         }
         status.ended = self.ended.iter().cloned().collect();
         status.totals = sums.into_iter().map(|(key, sum)| total(key, &sum)).collect();
@@ -98,15 +119,15 @@ impl Ledger {
         for (number, endpoint) in &status.closed_endpoints {
             if *number > self.closed {
                 self.closed = *number;
-                let last = registers(endpoint);
+                let last = Registers::of(endpoint);
                 let known = self.endpoints.remove(&(endpoint.pid, endpoint.vpid));
                 let key = known.map_or_else(|| self.owner(live, endpoint.pid), |(key, _)| key);
-                self.past.entry(key).or_default().add_registers(&last);
+                self.past.entry(key).or_default().registers.add(&last);
             }
         }
         let mut former = std::mem::take(&mut self.endpoints);
         for endpoint in &status.endpoints {
-            let (place, now) = ((endpoint.pid, endpoint.vpid), registers(endpoint));
+            let (place, now) = ((endpoint.pid, endpoint.vpid), Registers::of(endpoint));
             let known = former.remove(&place);
             let key = match &known {
                 Some((key, _)) => key.clone(),
@@ -114,14 +135,14 @@ impl Ledger {
             };
             // Another endpoint of the program may have got the number.
             if let Some((key, before)) = known
-                && before.iter().zip(&now).any(|(before, now)| before > now)
+                && now.is_of_another(&before)
             {
-                self.past.entry(key).or_default().add_registers(&before);
+                self.past.entry(key).or_default().registers.add(&before);
             }
             self.endpoints.insert(place, (key, now));
         }
         for (key, last) in former.into_values() {
-            self.past.entry(key).or_default().add_registers(&last);
+            self.past.entry(key).or_default().registers.add(&last);
         }
     }
 
@@ -160,12 +181,9 @@ impl Ledger {
     }
 }
 
-fn registers(endpoint: &EndpointStatus) -> Registers {
-    Register::ALL.map(|register| endpoint.registers.get(register.name()).copied().unwrap_or(0))
-}
-
 fn total((name, uid): Key, sum: &Sum) -> TotalStatus {
-    let registers = Register::ALL.iter().map(|one| (*one, sum.registers[one.index()]));
+    let registers = Register::ALL.iter().map(|one| (*one, sum.registers.values[one.index()]));
+    let times = sum.registers.times.iter();
     TotalStatus {
         name,
         uid,
@@ -176,6 +194,9 @@ fn total((name, uid): Key, sum: &Sum) -> TotalStatus {
             .filter(|(_, value)| *value > 0)
             .map(|(register, value)| (register.name().to_owned(), value))
             .collect(),
+        times: times.map(|(name, seen)| (name.clone(), TimesStatus::of(seen))).collect(),
+        turns: TimesStatus::of(&turns(&sum.streams)),
+        work: work(&sum.streams),
     }
 }
 
@@ -198,7 +219,7 @@ mod tests {
 
     fn endpoint(pid: u32, vpid: u16, puts: u64) -> EndpointStatus {
         let registers = [("puts".to_owned(), puts)].into();
-        EndpointStatus { vpid, pid, peers: 0, registers }
+        EndpointStatus { vpid, pid, registers, ..EndpointStatus::default() }
     }
 
     fn of<'a>(status: &'a Status, name: &str) -> &'a TotalStatus {

@@ -71,6 +71,19 @@ fn of_program(total: &TotalStatus, user: &dyn Fn(u32) -> String, out: &mut Vec<S
     for (reason, ends) in &streams.reasons {
         push(Sample::new(&table::PROGRAM_ON_TCP, [name, who, reason], Value::Whole(*ends)));
     }
+    if streams.fabric > 0 {
+        let turns = Value::Histogram(total.turns.snapshot());
+        push(Sample::new(&table::PROGRAM_TURN, [name, who], turns));
+    }
+    for (service, counts) in &total.work {
+        for (count, value) in counts {
+            push(Sample::new(&table::WORK, [name, who, service, count], Value::Whole(*value)));
+        }
+    }
+    for (operation, times) in &total.times {
+        let times = Value::Histogram(times.snapshot());
+        push(Sample::new(&table::ENDPOINT_TIME, [name, who, operation], times));
+    }
     push(Sample::new(&table::ENDPOINTS, [name, who], Value::Whole(total.endpoints)));
     for (register, value) in &total.registers {
         let (metric, kind) = match register.as_str() {
@@ -175,7 +188,7 @@ fn of_service(service: &ServiceStatus, out: &mut Vec<Sample>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{StreamCounts, WiredStatus};
+    use crate::status::{StreamCounts, TimesStatus, WiredStatus};
 
     #[test]
     fn each_number_of_the_status_is_a_sample_with_its_labels() {
@@ -186,6 +199,7 @@ mod tests {
             ..StreamCounts::default()
         };
         let registers = [("put_bytes".to_owned(), 9), ("sleeps".to_owned(), 3)].into();
+        let times = TimesStatus { sum_ns: 2, ..TimesStatus::default() };
         let total = TotalStatus {
             name: "redis".into(),
             uid: Some(7),
@@ -193,6 +207,9 @@ mod tests {
             streams,
             endpoints: 1,
             registers,
+            times: [("puts".to_owned(), TimesStatus { counts: vec![0, 2], ..times })].into(),
+            work: [("kv".to_owned(), [("hits".to_owned(), 8)].into())].into(),
+            turns: TimesStatus::default(),
         };
         let wired =
             WiredStatus { nodes: vec!["n0".into(), "n1".into()], links: vec![(0, 1, 1, 2, true)] };
@@ -215,6 +232,9 @@ mod tests {
         assert_eq!(value(&table::PROGRAM_BYTES, &[of[0], of[1], "fabric", "sent"]), whole(70));
         assert_eq!(value(&table::PROGRAM_ON_TCP, &[of[0], of[1], "exec"]), whole(4));
         assert_eq!(value(&table::ENDPOINT_BYTES, &[of[0], of[1], "puts"]), whole(9));
+        assert_eq!(value(&table::WORK, &[of[0], of[1], "kv", "hits"]), whole(8));
+        let puts = value(&table::ENDPOINT_TIME, &[of[0], of[1], "puts"]);
+        assert_eq!(puts, Some(Value::Histogram(Snapshot::of(vec![0, 2], 2))));
         assert_eq!(value(&table::ENDPOINT_TROUBLE, &[of[0], of[1], "sleeps"]), whole(3));
         assert_eq!(value(&table::DEVICE_DROPS, &["3", "weft0", "lost"]), whole(5));
         assert_eq!(value(&table::LINKS, &["cut"]), whole(1));

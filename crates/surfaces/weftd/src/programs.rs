@@ -25,7 +25,7 @@ use crate::networks::{Networks, Origin};
 use crate::quota::{Lease, Pool, Quota};
 use crate::service::{Outgoing, Peer, ProcessId};
 use crate::status::{ProcessStatus, Status};
-use crate::watching::{Page, on_tcp, streams};
+use crate::watching::{Page, on_tcp, streams, work};
 
 /// Programs that may be connected at once.
 const PROGRAMS_MAX: usize = 8192;
@@ -109,7 +109,8 @@ impl Program {
 /// The status of a program with what it counted.
 fn counted(process: ProcessStatus, stats: Option<&Stats>) -> ProcessStatus {
     let on_tcp = stats.map(on_tcp).unwrap_or_default();
-    ProcessStatus { streams: stats.map(streams), on_tcp, ..process }
+    let work = stats.map(work).unwrap_or_default();
+    ProcessStatus { streams: stats.map(streams), on_tcp, work, ..process }
 }
 
 /// The time, in milliseconds since 1970.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use weft_metrics::Snapshot;
 
 /// The state of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -42,7 +43,7 @@ pub struct Status {
     /// Endpoints of the fabric.
     #[serde(default)]
     pub endpoints: Vec<EndpointStatus>,
-    /// Endpoints that closed last with their processes, each with its number among all that did.
+    /// Endpoints that closed last, each with its number among all that did.
     #[serde(skip)]
     pub closed_endpoints: Vec<(u64, EndpointStatus)>,
     /// Offered ends of connections whose other end has not been offered.
@@ -141,7 +142,7 @@ pub struct OnTcpStatus {
 }
 
 /// The counts of all programs of one name and one user.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct TotalStatus {
     /// The name; `other` for all that have no place of their own.
     pub name: String,
@@ -155,6 +156,53 @@ pub struct TotalStatus {
     pub endpoints: u64,
     /// The registers of their endpoints in shared memory, by name.
     pub registers: BTreeMap<String, u64>,
+    /// How long operations of those took, of which some are timed, by the register that counts
+    /// them.
+    #[serde(default)]
+    pub times: BTreeMap<String, TimesStatus>,
+    /// From a write of the connecting end on the fabric until it read the next bytes; of each
+    /// connection one in 10 ms.
+    #[serde(default)]
+    pub turns: TimesStatus,
+    /// The work of servers and tools of weft, by service and count.
+    #[serde(default)]
+    pub work: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+/// Durations: the counts of a log-linear histogram, and what people want to know of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct TimesStatus {
+    /// Half of them were up to this long, in nanoseconds, to a quarter.
+    pub half_ns: u64,
+    /// 99 of 100 were up to this long.
+    pub most_ns: u64,
+    /// The counts of the buckets, without the zeros at the end.
+    pub counts: Vec<u64>,
+    /// The sum, in nanoseconds.
+    pub sum_ns: u64,
+}
+
+impl TimesStatus {
+    /// The times of a histogram.
+    #[must_use]
+    pub fn of(seen: &Snapshot) -> Self {
+        let share = |share| {
+            let time = seen.quantile(share).unwrap_or_default();
+            u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+        };
+        Self {
+            half_ns: share(0.5),
+            most_ns: share(0.99),
+            sum_ns: seen.sum_ns(),
+            counts: seen.clone().trimmed(),
+        }
+    }
+
+    /// The histogram.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(self.counts.clone(), self.sum_ns)
+    }
 }
 
 /// A service that a program offers by a name.
@@ -484,6 +532,9 @@ pub struct ProcessStatus {
     /// Its connections that stayed on TCP last.
     #[serde(default)]
     pub on_tcp: Vec<OnTcpStatus>,
+    /// Its work, as [`TotalStatus::work`] has it.
+    #[serde(default)]
+    pub work: BTreeMap<String, BTreeMap<String, u64>>,
     /// When it ended, in milliseconds since 1970; `None` while it runs.
     #[serde(default)]
     pub ended_ms: Option<u64>,
@@ -516,7 +567,7 @@ pub struct ConnectionStatus {
 }
 
 /// An endpoint.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct EndpointStatus {
     /// The VPID of the endpoint.
     pub vpid: u16,
@@ -527,4 +578,7 @@ pub struct EndpointStatus {
     /// Its registers by name; empty for one without shared memory.
     #[serde(default)]
     pub registers: BTreeMap<String, u64>,
+    /// How long its operations took, as [`TotalStatus::times`] has them.
+    #[serde(default)]
+    pub times: BTreeMap<String, TimesStatus>,
 }

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
 use rustix::io::{Errno, pread};
-use weft_wire::stats::{self, OnTcp, Stats, TcpReason};
+use weft_metrics::Snapshot;
+use weft_wire::stats::{self, OnTcp, Stats, TcpReason, Work};
 
 use crate::evidence::{LeasedFile, Shown};
 use crate::status::{OnTcpStatus, StreamCounts};
@@ -63,6 +64,23 @@ pub fn streams(stats: &Stats) -> StreamCounts {
     }
 }
 
+/// The work that was counted, by service and count; those of services that did none are absent.
+pub fn work(stats: &Stats) -> BTreeMap<String, BTreeMap<String, u64>> {
+    let mut all = BTreeMap::<String, BTreeMap<String, u64>>::new();
+    for one in Work::ALL {
+        let (service, count) = one.names();
+        let of = all.entry(service.to_owned()).or_default();
+        of.insert(count.to_owned(), stats.counter(one.index()));
+    }
+    all.retain(|_, counts| counts.values().any(|value| *value > 0));
+    all
+}
+
+/// The turns of the connections on the fabric.
+pub fn turns(stats: &Stats) -> Snapshot {
+    Snapshot::of_words(stats.turns())
+}
+
 /// The last connections that stayed on TCP, the newest first.
 pub fn on_tcp(stats: &Stats) -> Vec<OnTcpStatus> {
     let of = |record: &OnTcp| OnTcpStatus {
@@ -96,6 +114,9 @@ mod tests {
         let word = |counter| segment.word64(stats::place(3, counter));
         word(stats::BYTES_FABRIC_SENT).store(70, std::sync::atomic::Ordering::Relaxed);
         word(TcpReason::PeerNotWeft.index()).store(2, std::sync::atomic::Ordering::Relaxed);
+        word(Work::KvHits.index()).store(3, std::sync::atomic::Ordering::Relaxed);
+        let done = work(&page.read().expect("a page"));
+        assert_eq!((done["kv"]["hits"], done["kv"]["misses"], done.len()), (3, 0, 1));
         let counts = streams(&page.read().expect("a page"));
         assert_eq!((counts.fabric_sent, counts.tcp), (70, 0));
         assert_eq!(counts.reasons.into_iter().collect::<Vec<_>>(), [("peer_not_weft".into(), 2)]);

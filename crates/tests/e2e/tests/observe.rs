@@ -21,44 +21,66 @@ const CASES: [(&str, &[&str]); 7] = [
     ("dashboard", &["chromium"]),
 ];
 
+/// Those of `observe_more.py`.
+const MORE: [(&str, &[&str]); 9] = [
+    ("times", &[]),
+    ("works", &["qemu-io"]),
+    ("jobs", &[]),
+    ("messages", &["tshark"]),
+    ("notifications", &["tshark"]),
+    ("sums", &["iperf3", "redis-server", "redis-benchmark", "redis-cli"]),
+    ("clients", &[]),
+    ("playback", &["chromium"]),
+    ("large", &["chromium"]),
+];
+
 /// Gives the case its own `/run`, in which a lab keeps its state and the names of its namespaces.
 const PRIVATE: &str = "mount -t tmpfs tmpfs /run && ip link set lo up && exec \"$@\"";
 
 fn main() -> ExitCode {
-    let case = |(name, tools)| Case::new(name, move || run(name, tools));
-    let all = CASES.map(case).into_iter().chain([Case::new("lab", lab)]);
+    let case = |(name, tools)| Case::new(name, move || run("observe.py", name, tools));
+    let more = |(name, tools)| Case::new(name, move || run("observe_more.py", name, tools));
+    let with_lab = [
+        Case::new("lab", || in_a_lab("observe.py", "lab", &["ip", "chromium"])),
+        Case::new("newcomer", || {
+            let tools = ["ip", "chromium", "redis-server", "redis-benchmark", "redis-cli"];
+            in_a_lab("observe_more.py", "newcomer", &tools)
+        }),
+        Case::new("frames", || in_a_lab("observe_more.py", "frames", &["ip", "tshark", "ping"])),
+    ];
+    let all = CASES.map(case).into_iter().chain(MORE.map(more)).chain(with_lab);
     suite::main(all.map(|case| case.within(ENDS)).collect())
 }
 
-/// A lab of its own namespaces, as `weft dash` shows it.
-fn lab() -> Outcome {
+/// A case with a lab in namespaces of its own.
+fn in_a_lab(script: &str, case: &str, tools: &[&str]) -> Outcome {
     if !rustix::process::geteuid().is_root() {
         return Err(Skip("network namespaces need root".to_owned()));
     }
     if !Path::new("/dev/net/tun").exists() {
         return Err(Skip("there is no /dev/net/tun".to_owned()));
     }
-    for tool in ["ip", "chromium"] {
+    for tool in tools {
         program::find(tool)?;
     }
     let node = Node::without_daemon();
     let mut command = Command::new(program::find("unshare")?);
     command.args(["--mount", "--propagation", "private", "--net", "--"]);
     command.args(["sh", "-c", PRIVATE, "sh"]).arg(program::python()?);
-    command.arg(program::script("observe.py")).arg(program::weft()).arg("lab");
+    command.arg(program::script(script)).arg(program::weft()).arg(case);
     command.arg(node.directory());
     let ended = node.start(command).wait(LIMIT).success();
     assert!(ended.stdout.ends_with("all of it\n"), "{}", ended.report());
     Ok(())
 }
 
-fn run(case: &str, tools: &[&str]) -> Outcome {
+fn run(script: &str, case: &str, tools: &[&str]) -> Outcome {
     for tool in tools {
         program::find(tool)?;
     }
     let node = Node::without_daemon();
     let mut command = node.plain(program::python()?);
-    command.arg(program::script("observe.py")).arg(program::weft()).arg(case);
+    command.arg(program::script(script)).arg(program::weft()).arg(case);
     command.arg(node.directory());
     let ended = node.start(command).wait(LIMIT).success();
     assert!(ended.stdout.ends_with("all of it\n"), "{}", ended.report());

@@ -51,6 +51,7 @@
 //! | `waiting`, `clock` | [`Waiter`]: waits on an endpoint beside other descriptors |
 //! | `place` | [`ServicePlace`]: where a service is, as people write it |
 //! | `sessions` | [`Service`], [`Client`], [`turn`] |
+//! | `counting` | [`Counting`]: counters that the daemon shows |
 //! | `error` | [`OpeningError`] |
 //!
 //! May depend on the core, the transports and `weft-layers`. It reads the environment, and starts
@@ -60,6 +61,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod counting;
 mod daemon;
 mod error;
 mod opening;
@@ -69,6 +71,7 @@ mod sessions;
 mod waiting;
 
 pub use clock::now;
+pub use counting::Counting;
 pub use daemon::{Daemon, HostStatus, control_socket};
 pub use error::OpeningError;
 pub use opening::{

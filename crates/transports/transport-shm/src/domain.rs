@@ -24,7 +24,7 @@ use crate::memory::Grants;
 use crate::moves::Moves;
 use crate::partings::Partings;
 use crate::recent::Recently;
-use crate::registers::Registers;
+use crate::registers::{Registers, Sampling};
 use crate::requests::Requests;
 use crate::sharing::Granter;
 use crate::sys;
@@ -131,6 +131,7 @@ impl Transport for ShmTransport {
             wakeup_broken: false,
             peers: AddressVector::new(address.node),
             recently: Recently::default(),
+            sampling: Sampling::default(),
             active: Vec::new(),
             turn: 0,
             batches: Vec::new(),

@@ -50,7 +50,7 @@ use crate::moves::Moves;
 use crate::msg::Sent;
 use crate::partings::Partings;
 use crate::recent::Recently;
-use crate::registers::Registers;
+use crate::registers::{Registers, Sampling};
 use crate::requests::Requests;
 use crate::sharing::Granter;
 use crate::ways::Sign;
@@ -87,6 +87,7 @@ pub struct ShmEndpoint {
     pub(crate) doorbell_file: OwnedFd,
     pub(crate) registers: Arc<Registers>,
     pub(crate) registers_file: OwnedFd,
+    pub(crate) sampling: Sampling,
     /// The end of the wakeup socket that becomes readable.
     pub(crate) woken: OwnedFd,
     /// An epoll descriptor of the wakeup, the broker's connection and the timer, where the broker

@@ -436,6 +436,7 @@ impl ShmEndpoint {
         }
         self.check_peers()?;
         let (pair, file) = PairMemory::create(self.parameters.ring_slots).map_err(no_memory)?;
+        pair.label(self.address.vpid.0, vpid);
         let ticket = self.next_ticket();
         let connect = Connect { ticket, vpid: self.address.vpid.0, node: to.node.0, peer: vpid };
         let asked = Asked::Connect { to, pair };

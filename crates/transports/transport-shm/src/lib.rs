@@ -88,7 +88,8 @@ mod recent;
 #[cfg(not(loom))]
 mod registers;
 #[cfg(not(loom))]
-pub use registers::read_registers;
+pub use pair::tap as pair_tap;
+pub use registers::{Seen, Timed, read_registers};
 #[cfg(not(loom))]
 mod requests;
 #[cfg(all(test, not(loom)))]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! 0      layout: magic, version, slots          (written once, read once)
+//! 16     for captures alone: the VPIDs of the two ends, plus one, and slots in use
 //! 512    words of direction 0                   see `Words`
 //! 1024   words of direction 1
 //! 4096   slots of direction 0, slots of direction 1
@@ -27,6 +28,8 @@ use weft_memory::{Segment, SegmentError};
 
 use crate::ring::{Ring, SLOT_BYTES};
 use crate::slot::{Direction, DirectionWords};
+
+pub mod tap;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"weftpair");
 const VERSION: u32 = 3;
@@ -129,6 +132,12 @@ impl PairMemory {
         Some(Self { segment: Arc::new(segment), slots, sides: [1, 0] })
     }
 
+    /// Says whose pair this is, to those who look at it from beside ([`tap`]).
+    pub fn label(&self, maker: u16, peer: u16) {
+        self.segment.word32(16).store(u32::from(maker) + 1, Ordering::Relaxed);
+        self.segment.word32(20).store(u32::from(peer) + 1, Ordering::Relaxed);
+    }
+
     /// This end, when the rings of the other one have `slots`; `None` when that is not valid.
     #[must_use]
     pub fn end(&self, slots: u32) -> Option<Pair> {
@@ -136,6 +145,7 @@ impl PairMemory {
             return None;
         }
         let depth = slots.min(self.slots);
+        self.segment.word32(24).store(depth, Ordering::Relaxed);
         let direction = |number| {
             let first = HEADER_BYTES + number * self.slots as usize * SLOT_BYTES;
             Direction::new(&self.segment, WORDS_START + number * WORDS_BYTES, first, depth)

@@ -39,6 +39,8 @@ const ACTIVE_MIN: usize = 4;
 const LOOK_EVERY: u32 = 1 << 16;
 /// Polls between two searches for idle rings; a power of two.
 const TIDY_EVERY: u32 = 1 << 8;
+/// Polls after which puts and gets look their keys up again; a multiple of [`TIDY_EVERY`].
+const TIME_EVERY: u32 = 1 << 12;
 /// How soon to poll again while the wakeup socket is broken or the daemon is gone.
 const BROKEN_WAKEUP_POLL: Duration = Duration::from_millis(10);
 /// How soon to poll again while own memory moves, or a restarted broker is told of this endpoint.
@@ -94,6 +96,10 @@ impl ShmEndpoint {
         }
         if self.has_requests() || self.unread {
             self.handle_broker_messages();
+        }
+        if self.polls & (TIME_EVERY - 1) == 0 {
+            // Puts and gets look their keys up then, and some of those are timed.
+            self.recently.forget();
         }
         if self.polls & (TIDY_EVERY - 1) == 0 {
             self.tidy();

@@ -35,6 +35,11 @@ pub(crate) struct Recently {
 }
 
 impl Recently {
+    /// Puts the translation away: the next operation looks its key up, and makes it again.
+    pub fn forget(&mut self) {
+        self.at_hand = None;
+    }
+
     /// The translation of this key, whether or not the key is in force.
     #[inline(always)]
     pub fn of(&self, to: Peer, key: RemoteKey) -> Option<&Recent> {

@@ -4,6 +4,7 @@
 //! 0      counters: Register::COUNT words of 64 bits
 //! 120    atomics begun: one more than ended while there may be one under way
 //! 128    address and value of a word of the owner's process, by which peers know the process
+//! 144    the times of messages, puts and gets: histograms, in the order of Timed
 //! 4096   stamp of each key slot: KEYS_MAX words of 64 bits
 //! ```
 //!
@@ -22,15 +23,63 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use weft_fabric::Register;
 use weft_memory::{Segment, SegmentError, View};
+use weft_metrics::{Histogram, Snapshot, WORDS};
 use weft_sync::fence;
 
 pub use weft_wire::endpoint_control::KEYS_MAX;
 const STAMPS_START: usize = 4096;
 /// Bytes of the segment.
 pub const BYTES: usize = size_of::<Words>();
+
+const TIMES_START: usize = (Register::COUNT + 3) * 8;
+const _: () = assert!(std::mem::offset_of!(Words, times) == TIMES_START);
+const _: () = assert!(std::mem::offset_of!(Words, stamps) == STAMPS_START);
+
+/// Operations whose times an endpoint shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Timed {
+    /// Sending a message, of those for which the sender looked how far its peer is.
+    Message = 0,
+    /// Puts, of those that looked their key up.
+    Put = 1,
+    /// Gets, of those.
+    Get = 2,
+}
+
+impl Timed {
+    /// All, in the order of the segment.
+    pub const ALL: [Self; 3] = [Self::Message, Self::Put, Self::Get];
+
+    /// The name in output and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Message => "messages_sent",
+            Self::Put => "puts",
+            Self::Get => "gets",
+        }
+    }
+}
+
+/// How long it is to the next operation that is timed.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampling {
+    /// Puts and gets that look their key up.
+    pub operations: u32,
+    /// Messages that do not take the shortest way.
+    pub messages: u32,
+}
+
+impl Default for Sampling {
+    /// The first ones meet memory that nobody touched yet.
+    fn default() -> Self {
+        Self { operations: 2, messages: 2 }
+    }
+}
 
 /// A mapped register segment.
 #[derive(Debug)]
@@ -44,7 +93,8 @@ struct Words {
     registers: [AtomicU64; Register::COUNT],
     atomics_begun: AtomicU64,
     sign: [AtomicU64; 2],
-    reserved: [AtomicU64; STAMPS_START / 8 - Register::COUNT - 3],
+    times: [Histogram; Timed::ALL.len()],
+    reserved: [AtomicU64; (STAMPS_START - TIMES_START) / 8 - WORDS * Timed::ALL.len()],
     stamps: [StampWord; KEYS_MAX as usize],
 }
 
@@ -105,6 +155,12 @@ impl Registers {
     pub fn count(&self, register: Register, by: u64) {
         let word = self.word(register);
         word.store(word.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    }
+
+    /// Notes how long an operation of this endpoint took.
+    #[cold]
+    pub fn took(&self, what: Timed, time: Duration) {
+        self.words.times[what as usize].record(time);
     }
 
     /// Announces that this endpoint may write to memory of a peer from here on: counts a put. The
@@ -303,19 +359,33 @@ impl Stamp {
     }
 }
 
-/// The values of the registers in the segment `file`, in the order of their numbers, copied once;
-/// `None` if it is too short. For those who map none of a program's memory.
+/// The registers of an endpoint as they were once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// The values, in the order of their numbers.
+    pub values: [u64; Register::COUNT],
+    /// The times, in the order of [`Timed::ALL`].
+    pub times: [Snapshot; Timed::ALL.len()],
+}
+
+/// The registers in the segment `file`, copied once; `None` if it is too short. For those who map
+/// none of a program's memory.
 #[must_use]
-pub fn read_registers(file: BorrowedFd<'_>) -> Option<[u64; Register::COUNT]> {
-    let mut bytes = [0; Register::COUNT * 8];
+pub fn read_registers(file: BorrowedFd<'_>) -> Option<Seen> {
+    const ALL: usize = TIMES_START / 8 + WORDS * Timed::ALL.len();
+    let mut bytes = [0; ALL * 8];
     let read = rustix::io::pread(file, &mut bytes, 0).ok()?;
-    let (words, _) = bytes.as_chunks::<8>();
-    let mut values = [0; Register::COUNT];
-    for (value, word) in values.iter_mut().zip(words) {
-        *value = u64::from_ne_bytes(*word);
+    let (chunks, _) = bytes.as_chunks::<8>();
+    let mut words = [0; ALL];
+    for (word, bytes) in words.iter_mut().zip(chunks) {
+        *word = u64::from_ne_bytes(*bytes);
     }
+    let mut values = [0; Register::COUNT];
+    values.copy_from_slice(&words[..Register::COUNT]);
     values[Register::PutBytes.index()] >>= 1;
-    (read == bytes.len()).then_some(values)
+    let (times, _) = words[TIMES_START / 8..].as_chunks::<WORDS>();
+    let times = std::array::from_fn(|place| Snapshot::of_words(&times[place]));
+    (read == bytes.len()).then_some(Seen { values, times })
 }
 
 #[cfg(test)]
@@ -331,8 +401,11 @@ mod tests {
         let stamp = Stamp::of(9, u32::MAX, Phase::Closing);
         own.set_stamp(KEYS_MAX - 1, stamp);
         assert_eq!(seen.value(Register::Puts), 5);
-        let read = read_registers(file.as_fd()).expect("long enough");
-        assert_eq!((read[Register::Puts.index()], read[Register::Gets.index()]), (5, 0));
+        own.took(Timed::Get, Duration::from_micros(3));
+        let Seen { values, times } = read_registers(file.as_fd()).expect("long enough");
+        assert_eq!((values[Register::Puts.index()], values[Register::Gets.index()]), (5, 0));
+        let count = |what: Timed| times[what as usize].count();
+        assert_eq!((count(Timed::Message), count(Timed::Put), count(Timed::Get)), (0, 0, 1));
         assert_eq!(seen.stamp(KEYS_MAX - 1), stamp);
         assert!(Segment::open(file.as_fd(), BYTES, true).is_err(), "not for writing");
     }

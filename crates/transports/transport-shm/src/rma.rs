@@ -5,6 +5,7 @@
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{AcqRel, Release};
+use std::time::Duration;
 
 use weft_fabric::{
     Command, EndpointAddress, Issued, LocalRange, Notification, Notify, Operation, OperationError,
@@ -19,8 +20,12 @@ use crate::door;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{KeyParts, Mapped, ShmRegion};
 use crate::msg::Outlet;
-use crate::registers::{BegunPut, Registers, StampWord};
+use crate::registers::{BegunPut, Registers, StampWord, Timed};
+use crate::sys;
 use crate::window::ShmWindow;
+
+/// Of so many puts and gets that look their key up one is timed.
+const TIMED_EVERY: u32 = 16;
 
 /// The operation that a notification reports.
 #[derive(Clone, Copy, Debug)]
@@ -424,11 +429,28 @@ impl ShmEndpoint {
         target: Target,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
+        let begun = self.is_timed().then(sys::now);
         let done = self.put_and_tell(to, source, target, operation);
         if done.is_ok() {
+            self.is_over(Timed::Put, begun);
             self.looked_up(to, target.key);
         }
         done
+    }
+
+    /// Whether a put or get that looks its key up is one of those that are timed. The ones that do
+    /// not look it up have no instruction to spare for that.
+    fn is_timed(&mut self) -> bool {
+        let left = &mut self.sampling.operations;
+        *left = left.checked_sub(1).unwrap_or(TIMED_EVERY);
+        *left == 0
+    }
+
+    /// Notes the time of an operation that was timed.
+    fn is_over(&self, what: Timed, begun: Option<Duration>) {
+        if let Some(begun) = begun {
+            self.registers.took(what, sys::now().saturating_sub(begun));
+        }
     }
 
     #[inline(always)]
@@ -631,6 +653,7 @@ impl ShmEndpoint {
         operation: Operation,
     ) -> Result<Issued, OperationError> {
         let LocalRange { region, offset: place, length } = into;
+        let begun = self.is_timed().then(sys::now);
         let place = region.check(place, length)?;
         let (mapped, _) = mapped_for!(self, from, Command::Get, operation.notify, source.key);
         let start = mapped.check(Command::Get, source.offset, length)?;
@@ -648,6 +671,7 @@ impl ShmEndpoint {
             return Err(self.read_in_vain(from, Ok(())));
         }
         let done = self.fetched(from, source, length, operation);
+        self.is_over(Timed::Get, begun);
         self.looked_up(from, source.key);
         done
     }

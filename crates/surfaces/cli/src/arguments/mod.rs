@@ -557,6 +557,10 @@ pub struct DashArguments {
     /// The address to serve it at, on loopback; port 0 for any
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
+    /// Shows a recording in place of a node: lines of `weft top --json`, or what `weft sim run
+    /// --record` wrote
+    #[arg(long, value_name = "FILE", conflicts_with = "node")]
+    pub play: Option<PathBuf>,
     /// Prints the address and opens no browser
     #[arg(long)]
     pub no_open: bool,
@@ -570,8 +574,9 @@ pub struct CaptureArguments {
     /// The file to write, as pcapng; only its owner can read it
     #[arg(short = 'w', value_name = "FILE")]
     pub write: PathBuf,
-    /// Connections alone that have this in an address, as `:6379`, or as the number of a process
-    #[arg(long, value_name = "ADDRESS|PROCESS")]
+    /// Connections alone that have this in an address, as `:6379`, or as the number of a process;
+    /// `device:NODE` or `device:all` for frames of Ethernet devices; `endpoint:NUMBER` for messages
+    #[arg(long, value_name = "ADDRESS|PROCESS|device:NODE|endpoint:NUMBER")]
     pub of: Option<String>,
     /// Ends after so many seconds
     #[arg(long, value_name = "N")]

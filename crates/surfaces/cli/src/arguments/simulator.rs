@@ -44,6 +44,9 @@ pub struct RunArguments {
     /// Writes the report as a page with plots, which loads nothing
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Writes the traffic of the links over time, for `weft dash --play FILE`
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Takes another seed than that of the file
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

@@ -9,12 +9,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weft_block_server::configuration::{Config, TargetConfig, TlsFiles, fabric_port};
 use weft_block_server::control::{self, default_socket};
-use weft_block_server::service::Service;
+use weft_block_server::service::{Service, UnitStatus};
 use weft_block_server::unix_listener;
 use weft_open::Opening;
+use weft_wire::stats::Work;
 
 use crate::arguments::block::ServeArguments;
 use crate::configuration::Configuration;
+use crate::counting;
 use crate::output::show_line;
 use crate::text_file;
 
@@ -72,13 +74,33 @@ pub fn serve(
     for name in service.offers() {
         show_line!("offered over the fabric as {name}");
     }
+    let of_counts = Arc::clone(&service);
+    let shown = counting::show(configuration, "weft block", move || totals(&of_counts));
     signals.forever().next();
+    drop(shown);
     service.leave_fabric();
     running.stop();
     service.flush();
     // The socket stays when it cannot be removed; the next server takes its place.
     let _ = std::fs::remove_file(&socket);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The totals of all units.
+fn totals(service: &Service) -> Vec<(Work, u64)> {
+    let units = service.status().units;
+    let sum = |of: fn(&UnitStatus) -> u64| units.iter().map(of).fold(0, u64::saturating_add);
+    vec![
+        (Work::BlockReads, sum(|unit| unit.reads.operations)),
+        (Work::BlockReadBytes, sum(|unit| unit.reads.bytes)),
+        (Work::BlockWrites, sum(|unit| unit.writes.operations)),
+        (Work::BlockWrittenBytes, sum(|unit| unit.writes.bytes)),
+        (Work::BlockOthers, sum(|unit| unit.others.operations)),
+        (
+            Work::BlockErrors,
+            sum(|unit| unit.reads.errors + unit.writes.errors + unit.others.errors),
+        ),
+    ]
 }
 
 /// Endpoints at the daemon of this node. A server that listens over the fabric alone starts it if

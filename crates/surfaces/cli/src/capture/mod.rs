@@ -1,70 +1,67 @@
-//! `weft capture`: what connections on the fabric carry, as a file that Wireshark reads.
+//! `weft capture`: what goes over the fabric, as a file that Wireshark reads.
 //!
-//! The daemon shows the memory of each connection for reading alone; this process looks at it every
-//! moment ([`weft_transport_shm::lane::tap`]). The two ends do nothing for it and notice nothing.
+//! Nobody does anything for it: it looks at shared memory and at interfaces from beside, every
+//! moment. So it may be late; what it missed is counted.
+//!
+//! | module | what is looked at | in the file |
+//! |---|---|---|
+//! | [`connections`] | the lanes of connections ([`weft_transport_shm::lane::tap`]) | IP packets with TCP |
+//! | [`devices`] | the interfaces of Ethernet devices | Ethernet frames |
+//! | [`messages`] | the rings of an endpoint ([`weft_transport_shm::pair_tap`]) | its own link type |
 
+mod connections;
+mod devices;
+mod messages;
+mod output;
 mod segments;
 
-use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
-use std::net::SocketAddr;
-use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use pcap_file::DataLink;
-use pcap_file::pcapng::PcapNgWriter;
-use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
-use pcap_file::pcapng::blocks::interface_description::{
-    InterfaceDescriptionBlock, InterfaceDescriptionOption,
-};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use weft_transport_shm::lane::tap::{Found, Tap, TappedMessage};
-use weftd::ConnectionStatus;
 
 use crate::arguments::CaptureArguments;
 use crate::configuration::Configuration;
 use crate::daemon::absence;
 use crate::output::show_line;
-use segments::Ends;
+use connections::Connections;
+use devices::Devices;
+use messages::Messages;
+use output::Output;
 
-/// How often the daemon is asked for new connections.
-const CONNECTIONS_EVERY: Duration = Duration::from_millis(20);
+/// How often the daemon is asked for new connections, devices and endpoints.
+const FIND_EVERY: Duration = Duration::from_millis(20);
 /// The pause when nothing was found: short beside the time in which a lane is used once.
 const PAUSE: Duration = Duration::from_micros(100);
-/// Connections that are looked at, at once.
-const CONNECTIONS_MAX: usize = 256;
-/// The form of time stamps: nanoseconds.
-const NANOSECONDS: u8 = 9;
 
-/// The addresses of a connection and the process that opened it.
-type Key = (String, String, u32);
-
-/// A connection that is looked at.
-struct Watched {
-    tap: Tap,
-    ends: Ends,
-    /// The bytes that each end had sent when the capture began.
-    base: [u64; 2],
-    /// The bytes of each end that were captured or are known to be lost.
-    place: [u64; 2],
+/// The things that are looked at.
+trait Subject {
+    /// Begins to look at new ones, and ends it for those that are gone.
+    fn find(&mut self, socket: &Path, output: &mut Output) -> anyhow::Result<()>;
+    /// Writes what came since. True if there was something.
+    fn look(&mut self, output: &mut Output) -> anyhow::Result<bool>;
+    /// Counts what is known to be missing at the end.
+    fn end(&mut self, output: &mut Output) -> anyhow::Result<()>;
 }
 
-/// The counts of a capture.
-#[derive(Clone, Copy, Default, Debug, serde::Serialize)]
-struct Sums {
-    connections: u64,
-    packets: u64,
-    bytes: u64,
-    losses: u64,
-    lost_bytes: u64,
-    file_bytes: u64,
+/// The subject that `--of` names.
+fn subject(of: Option<&str>, output: &mut Output) -> anyhow::Result<Box<dyn Subject>> {
+    let number = |text: &str, what: &str| {
+        text.parse::<u32>().with_context(|| format!("{what}:N has a number, not {text:?}"))
+    };
+    Ok(match of.and_then(|of| of.split_once(':')) {
+        Some(("device", "all")) => Box::new(Devices::new(None)),
+        Some(("device", node)) => Box::new(Devices::new(Some(number(node, "device")?))),
+        Some(("endpoint", vpid)) => {
+            let vpid = u16::try_from(number(vpid, "endpoint")?).context("there is none so high")?;
+            Box::new(Messages::new(vpid, output)?)
+        }
+        _ => Box::new(Connections::new(of.map(str::to_owned), output)?),
+    })
 }
 
 /// `weft capture`.
@@ -80,191 +77,41 @@ pub fn capture(
         signal_hook::flag::register(signal, Arc::clone(&ends))?;
     }
     let until = arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let mut watched: HashMap<Key, Watched> = HashMap::new();
+    let mut subject = subject(arguments.of.as_deref(), &mut output)?;
     let mut due = Instant::now();
-    eprintln!("weft: capturing to {}; control-c ends it", arguments.write.display());
+    let mut is_told = false;
     while !ends.load(Ordering::Relaxed)
         && until.is_none_or(|until| Instant::now() < until)
         && output.sums.file_bytes < arguments.bytes
     {
         if Instant::now() >= due {
-            due = Instant::now() + CONNECTIONS_EVERY;
-            find(&socket.path, arguments.of.as_deref(), &mut watched, &mut output)?;
+            due = Instant::now() + FIND_EVERY;
+            subject.find(&socket.path, &mut output)?;
         }
-        let mut found = false;
-        for one in watched.values_mut() {
-            for direction in 0..2 {
-                found |= one.look(direction, &mut output)?;
-            }
+        if !std::mem::replace(&mut is_told, true) {
+            let file = arguments.write.display();
+            eprintln!("weft: capturing to {file}; control-c ends it");
         }
-        if !found {
+        if !subject.look(&mut output)? {
             output.flush()?;
             std::thread::sleep(PAUSE);
         }
     }
-    output.sums.lost_bytes += watched.values().map(Watched::missing).sum::<u64>();
+    subject.end(&mut output)?;
     output.flush()?;
     let sums = output.sums;
     if arguments.json {
         show_line!("{}", serde_json::to_string(&sums)?);
     } else {
         eprintln!(
-            "weft: {} packets with {} bytes of {} connections; {} bytes were lost, in {} places",
-            sums.packets, sums.bytes, sums.connections, sums.lost_bytes, sums.losses
+            "weft: {} packets with {} bytes of {}; {} bytes and {} packets were lost, in {} places",
+            sums.packets,
+            sums.bytes,
+            sums.subjects,
+            sums.lost_bytes,
+            sums.lost_packets,
+            sums.losses
         );
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Begins to look at new connections, and ends it for those that are gone.
-fn find(
-    socket: &Path,
-    of: Option<&str>,
-    watched: &mut HashMap<Key, Watched>,
-    output: &mut Output,
-) -> anyhow::Result<()> {
-    let status = weftd::client::status(socket)?;
-    let wanted = |one: &&ConnectionStatus| {
-        of.is_none_or(|of| {
-            let is_process =
-                [one.client_pid, one.server_pid].iter().any(|pid| pid.to_string() == of);
-            is_process || one.client.contains(of) || one.server.contains(of)
-        })
-    };
-    let key = |one: &ConnectionStatus| (one.server.clone(), one.client.clone(), one.client_pid);
-    let there: HashMap<Key, &ConnectionStatus> =
-        status.connections.iter().filter(wanted).map(|one| (key(one), one)).collect();
-    let gone: Vec<_> = watched.keys().filter(|key| !there.contains_key(*key)).cloned().collect();
-    for key in gone {
-        if let Some(mut one) = watched.remove(&key) {
-            for direction in 0..2 {
-                one.look(direction, output)?;
-            }
-            output.sums.lost_bytes += one.missing();
-            one.ends.end().iter().try_for_each(|packet| output.packet(packet))?;
-        }
-    }
-    for (key, one) in there {
-        if watched.len() < CONNECTIONS_MAX && !watched.contains_key(&key) {
-            // One of another user, or one that is gone by now.
-            let Ok(shown) = weftd::client::tap(socket, one) else { continue };
-            let tap = Tap::open(shown.as_fd()).context("the daemon showed no lane")?;
-            let address = |text: &str| text.parse::<SocketAddr>().ok();
-            let (Some(server), Some(client)) = (address(&one.server), address(&one.client)) else {
-                continue;
-            };
-            let ends = Ends::new([server, client]);
-            ends.beginning().iter().try_for_each(|packet| output.packet(packet))?;
-            output.sums.connections += 1;
-            let mut one = Watched { tap, ends, base: [0; 2], place: [0; 2] };
-            one.begin();
-            watched.insert(key, one);
-        }
-    }
-    Ok(())
-}
-
-fn announces(message: &TappedMessage) -> Option<u64> {
-    weft_socket::tap::announced(message.tag, &message.payload)
-}
-
-impl Watched {
-    /// Begins where the receivers are.
-    fn begin(&mut self) {
-        for direction in 0..2 {
-            self.tap.follow(direction, announces);
-            self.base[direction] = self.tap.sent(direction);
-            // Unread bytes were sent before, and are captured still.
-            let unread = self.tap.unread(direction, announces);
-            self.base[direction] = self.base[direction].saturating_sub(unread);
-        }
-    }
-
-    /// Bytes that were sent and neither captured nor told to be lost.
-    fn missing(&self) -> u64 {
-        let of = |direction: usize| {
-            let sent = self.tap.sent(direction).saturating_sub(self.base[direction]);
-            sent.saturating_sub(self.place[direction])
-        };
-        of(0).saturating_add(of(1))
-    }
-
-    /// Writes what an end has sent since. True if there was something.
-    fn look(&mut self, direction: usize, output: &mut Output) -> anyhow::Result<bool> {
-        if !self.tap.is_followed(direction) {
-            if !self.tap.follow(direction, announces) {
-                return Ok(false);
-            }
-            let unread = self.tap.unread(direction, announces);
-            let sent = self.tap.sent(direction).saturating_sub(self.base[direction]);
-            let here = sent.saturating_sub(unread).max(self.place[direction]);
-            output.sums.lost_bytes += here - self.place[direction];
-            self.place[direction] = here;
-            self.ends.seek(direction, here);
-        }
-        match self.tap.look(direction, announces) {
-            Found::Nothing => Ok(false),
-            Found::Lost => {
-                output.sums.losses += 1;
-                Ok(true)
-            }
-            Found::Bytes(bytes) => {
-                self.place[direction] += bytes.len() as u64;
-                output.sums.bytes += bytes.len() as u64;
-                let packets = self.ends.bytes(direction, &bytes);
-                packets.iter().try_for_each(|packet| output.packet(packet))?;
-                Ok(true)
-            }
-        }
-    }
-}
-
-/// The file.
-struct Output {
-    writer: PcapNgWriter<BufWriter<File>>,
-    sums: Sums,
-    is_dirty: bool,
-}
-
-impl Output {
-    fn create(path: &Path) -> anyhow::Result<Self> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)
-            .with_context(|| format!("{} cannot be written", path.display()))?;
-        let mut writer = PcapNgWriter::new(BufWriter::new(file))?;
-        writer.write_pcapng_block(InterfaceDescriptionBlock {
-            linktype: DataLink::RAW,
-            snaplen: 0,
-            options: vec![
-                InterfaceDescriptionOption::IfName("weft".into()),
-                InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
-            ],
-        })?;
-        Ok(Self { writer, sums: Sums::default(), is_dirty: true })
-    }
-
-    fn packet(&mut self, packet: &[u8]) -> anyhow::Result<()> {
-        let written = self.writer.write_pcapng_block(EnhancedPacketBlock {
-            interface_id: 0,
-            timestamp: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            original_len: u32::try_from(packet.len()).unwrap_or(u32::MAX),
-            data: packet.into(),
-            options: Vec::new(),
-        })?;
-        self.sums.file_bytes += written as u64;
-        self.sums.packets += 1;
-        self.is_dirty = true;
-        Ok(())
-    }
-
-    fn flush(&mut self) -> anyhow::Result<()> {
-        if std::mem::take(&mut self.is_dirty) {
-            self.writer.get_mut().flush().context("the capture cannot be written")?;
-        }
-        Ok(())
-    }
 }

@@ -5,16 +5,18 @@ mod progress;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weft_copy::{CopyError, Gauge, Outcome, Place, Reach, Reporter, Settings, Transport};
 use weft_transfer::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Code, Terms, Trouble};
+use weft_wire::stats::Work;
 
 use crate::arguments::transfer::{CpArguments, TransportWord};
 use crate::configuration::Configuration;
+use crate::counting;
 use crate::output::show_line;
 use crate::transports::of_transfers;
 use progress::Progress;
@@ -34,7 +36,8 @@ struct Notes {
     is_dry: bool,
     progress: Progress,
     troubles: Mutex<Vec<Value>>,
-    count: std::sync::atomic::AtomicU64,
+    gauge: Arc<Gauge>,
+    count: AtomicU64,
     has_failed: AtomicBool,
     has_changed: AtomicBool,
 }
@@ -47,6 +50,7 @@ impl Reporter for Notes {
         };
         flag.store(true, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
+        self.gauge.troubles.fetch_add(1, Ordering::Relaxed);
         if self.is_json {
             let mut troubles = self.troubles.lock();
             if troubles.len() < TROUBLES_MAX {
@@ -90,7 +94,20 @@ fn code_name(code: Code) -> &'static str {
 /// Copies, says how it went, and returns the exit status.
 pub fn cp(arguments: &CpArguments, configuration: &Configuration) -> ExitCode {
     match prepared(arguments, configuration) {
-        Ok((places, terms, settings, reach)) => copy(arguments, &places, &(terms, settings, reach)),
+        Ok((places, terms, settings, reach)) => {
+            let gauge = Arc::new(Gauge::default());
+            let of_gauge = Arc::clone(&gauge);
+            // The daemon shows how far the copy is.
+            let _shown = counting::show(configuration, "weft cp", move || {
+                let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+                vec![
+                    (Work::CopyEntries, of(&of_gauge.files_over)),
+                    (Work::CopyBytes, of(&of_gauge.bytes_moved)),
+                    (Work::CopyTroubles, of(&of_gauge.troubles)),
+                ]
+            });
+            copy(arguments, &places, &(terms, settings, reach), &gauge)
+        }
         Err(why) => {
             fail(arguments, &why);
             ExitCode::from(EXIT_START)
@@ -160,25 +177,26 @@ fn copy(
     arguments: &CpArguments,
     places: &[Place],
     (terms, settings, reach): &(Terms, Settings, Reach),
+    gauge: &Arc<Gauge>,
 ) -> ExitCode {
     let Some((destination, sources)) = places.split_last() else {
         fail(arguments, "there is no destination");
         return ExitCode::from(EXIT_START);
     };
-    let gauge = Arc::new(Gauge::default());
-    stop_on_signals(&gauge);
+    stop_on_signals(gauge);
     let notes = Arc::new(Notes {
         is_json: arguments.json,
         is_dry: arguments.dry_run,
-        progress: Progress::start(&gauge, !arguments.json && !arguments.dry_run),
+        progress: Progress::start(gauge, !arguments.json && !arguments.dry_run),
         troubles: Mutex::default(),
-        count: std::sync::atomic::AtomicU64::new(0),
+        gauge: Arc::clone(gauge),
+        count: AtomicU64::new(0),
         has_failed: AtomicBool::new(false),
         has_changed: AtomicBool::new(false),
     });
     let reporter: Arc<dyn Reporter> = Arc::clone(&notes) as _;
     let began = Instant::now();
-    let result = weft_copy::copy(sources, destination, (reach, terms, settings), &reporter, &gauge);
+    let result = weft_copy::copy(sources, destination, (reach, terms, settings), &reporter, gauge);
     notes.progress.end();
     let status = match &result {
         Ok(outcome) if outcome.summary.troubled > 0 => EXIT_FILES,

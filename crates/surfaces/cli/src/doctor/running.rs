@@ -123,8 +123,7 @@ mod tests {
             uid: Some(0),
             programs: 1,
             streams: StreamCounts { reasons, ..StreamCounts::default() },
-            endpoints: 0,
-            registers: Default::default(),
+            ..TotalStatus::default()
         };
         let status = Status {
             version: env!("CARGO_PKG_VERSION").into(),

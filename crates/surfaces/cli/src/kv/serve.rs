@@ -13,10 +13,12 @@ use weft_kv_server::{
     Alone, ClusterNode, ClusterSettings, Listener, Settings, cluster_of, coordination,
 };
 use weft_open::Opening;
+use weft_wire::stats::Work;
 
 use super::password;
 use crate::arguments::kv::{DurabilityMode, ServeArguments};
 use crate::configuration::Configuration;
+use crate::counting::{self, Shown};
 
 /// So long a node of a cluster waits for its primary before it answers clients anyway.
 const USABLE_WITHIN: Duration = Duration::from_secs(10);
@@ -45,9 +47,36 @@ pub fn serve(
         ..Settings::default()
     };
     match &arguments.coord {
-        Some(place) => in_cluster(arguments, place, shown, &configuration()?, listener, settings),
-        None => alone(arguments, shown, listener, settings),
+        Some(place) => {
+            let configuration = configuration()?;
+            let _shown = shown_to_daemon(&configuration, &settings);
+            in_cluster(arguments, place, shown, &configuration, listener, settings)
+        }
+        None => {
+            // A store alone needs no options: a file of them that is wrong does not stop it.
+            let configuration = configuration().ok();
+            let _shown = configuration.map(|one| shown_to_daemon(&one, &settings));
+            alone(arguments, shown, listener, settings)
+        }
     }
+}
+
+/// The daemon shows what the server counts.
+fn shown_to_daemon(configuration: &Configuration, settings: &Settings) -> Shown {
+    let counts = Arc::clone(&settings.counts);
+    counting::show(configuration, "weft kv", move || {
+        let totals = counts.totals();
+        let [received, sent, connections] = counts.traffic();
+        vec![
+            (Work::KvCommands, totals.commands),
+            (Work::KvErrors, totals.errors),
+            (Work::KvHits, totals.hits),
+            (Work::KvMisses, totals.misses),
+            (Work::KvReceivedBytes, received),
+            (Work::KvSentBytes, sent),
+            (Work::KvConnections, connections),
+        ]
+    })
 }
 
 fn alone(

@@ -160,6 +160,11 @@ impl Running {
         Some(self.child.wait().map_or(Ending::Exit(u8::MAX), ending))
     }
 
+    /// The number of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Writes waiting input; returns how many bytes were taken, or `None` when the process reads
     /// no more.
     pub fn write_input(&mut self) -> Option<usize> {

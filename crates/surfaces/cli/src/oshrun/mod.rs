@@ -8,6 +8,7 @@
 //! processes of the job.
 
 mod child;
+mod counts;
 mod layout;
 mod outlet;
 mod processors;

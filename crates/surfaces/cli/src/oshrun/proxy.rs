@@ -4,6 +4,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -14,6 +15,7 @@ use weft_launch::frame::{Frames, FromProxy, PIECE_BYTES_MAX, Stream, ToProxy, en
 use weft_launch::{Proxy, Work};
 
 use super::child::Running;
+use super::counts::Counts;
 use super::outlet::Outlet;
 use super::{now, start, wait};
 
@@ -46,6 +48,7 @@ struct Driver {
     processes: Vec<Running>,
     /// How many descriptors a process may have open.
     descriptors: Option<u64>,
+    counts: Arc<Counts>,
 }
 
 /// Serves a launcher until all processes have ended.
@@ -68,8 +71,9 @@ fn serve_launcher() -> anyhow::Result<()> {
     let Some(plan) = line.first(now() + START_WITHIN)? else { return Ok(()) };
     // Each process takes five of the proxy's descriptors, and gets the limit that the proxy had.
     let descriptors = start::limit_descriptors(None).context("limits cannot be set")?;
+    let (counts, _shown) = Counts::shown(&plan);
     let proxy = Proxy::new(plan);
-    let mut driver = Driver { line, proxy, processes: Vec::new(), descriptors };
+    let mut driver = Driver { line, proxy, processes: Vec::new(), descriptors, counts };
     // The launcher's next messages may have come with the first one.
     driver.hear();
     while !driver.work() {
@@ -138,7 +142,10 @@ impl Driver {
                 Work::Start(process) => {
                     let number = self.processes.len();
                     match Running::start(&process, number, self.descriptors) {
-                        Ok(running) => self.processes.push(running),
+                        Ok(running) => {
+                            self.counts.started(running.pid());
+                            self.processes.push(running);
+                        }
                         Err((code, reason)) => self.proxy.not_started(process.rank, code, reason),
                     }
                 }
@@ -348,6 +355,7 @@ impl Driver {
         if let Some(how) = process.reap() {
             process.input = None;
             process.pmi = None;
+            self.counts.ended(process.pid(), how);
             self.proxy.ended(rank, how, now());
             self.note_drained(index);
         }

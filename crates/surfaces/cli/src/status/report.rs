@@ -40,6 +40,7 @@ impl Report<'_> {
         text.push_str(&self.on_tcp());
         text.push_str(&self.listeners());
         text.push_str(&self.endpoints());
+        text.push_str(&self.jobs());
         text.push_str(&self.offers());
         text.push_str(&devices::text(&self.status.devices));
         text.push_str(&self.services());
@@ -166,6 +167,20 @@ impl Report<'_> {
             table.line([listener.address.clone(), self.program(listener.pid)]);
         }
         section(&table, "Listening sockets under weft", listeners.len())
+    }
+
+    fn jobs(&self) -> String {
+        let mut table = Table::new(["job", "proxy", "processes", "here", "ended", "failed"]);
+        let mut count = 0;
+        for process in &self.status.processes {
+            let Some(job) = process.work.get("job") else { continue };
+            let of = |name: &str| job.get(name).copied().unwrap_or(0).to_string();
+            let name = process.name.strip_prefix("job ").unwrap_or(&process.name).to_owned();
+            let (pid, size) = (process.pid.to_string(), of("processes"));
+            table.line([name, pid, size, of("started"), of("ended"), of("failed")]);
+            count += 1;
+        }
+        section(&table, "Jobs of weft oshrun", count)
     }
 
     fn endpoints(&self) -> String {
@@ -378,14 +393,8 @@ mod tests {
     fn connections_on_tcp_are_told_with_their_reasons() {
         let streams =
             StreamCounts { reasons: [("peer_not_weft".into(), 3)].into(), ..Default::default() };
-        let total = TotalStatus {
-            name: "curl".into(),
-            uid: Some(5),
-            programs: 0,
-            streams,
-            endpoints: 0,
-            registers: BTreeMap::new(),
-        };
+        let total =
+            TotalStatus { name: "curl".into(), uid: Some(5), streams, ..TotalStatus::default() };
         let one = OnTcpStatus {
             reason: "peer_not_weft".into(),
             why: String::new(),
@@ -425,7 +434,7 @@ mod tests {
                 vpid: 3,
                 pid: 9,
                 peers: 2,
-                registers: BTreeMap::new(),
+                ..EndpointStatus::default()
             }],
             offers: vec![OfferStatus { name: "files".into(), node: 8, vpid: 3, user: 5 }],
             waiting: 1,

@@ -138,6 +138,7 @@ fn nothing(view: View, filter: &str) -> String {
         View::Nodes => "this daemon serves its host alone; see `weft fabric --help`",
         View::Links => "there is no lab; `weft lab up --topology torus:2x2x2` makes one",
         View::Services => "no service",
+        View::Jobs => "no job of weft oshrun",
     }
     .to_owned()
 }

@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use weftd::{ConnectionStatus, DeviceStatus, EndpointStatus, OnTcpStatus, Status, Users};
+use weftd::{
+    ConnectionStatus, DeviceStatus, EndpointStatus, OnTcpStatus, ProcessStatus, Status, Users,
+};
 
 use super::Pair;
 use crate::table::bytes;
@@ -19,10 +21,11 @@ pub enum View {
     Nodes,
     Links,
     Services,
+    Jobs,
 }
 
 impl View {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Connections,
         Self::OnTcp,
         Self::Programs,
@@ -31,6 +34,7 @@ impl View {
         Self::Nodes,
         Self::Links,
         Self::Services,
+        Self::Jobs,
     ];
 
     /// Its name, which begins with its key.
@@ -44,6 +48,7 @@ impl View {
             Self::Nodes => "6 nodes",
             Self::Links => "7 links",
             Self::Services => "8 daemon",
+            Self::Jobs => "9 jobs",
         }
     }
 }
@@ -114,6 +119,7 @@ impl Sheet {
             View::Nodes => nodes(pair.now),
             View::Links => links(pair.now),
             View::Services => services(pair.now),
+            View::Jobs => jobs(pair),
         }
     }
 
@@ -174,7 +180,7 @@ fn connections(pair: &Pair<'_>) -> Sheet {
 fn on_tcp(status: &Status) -> Sheet {
     let programs = status.processes.iter().chain(&status.ended);
     let all = programs.flat_map(|program| program.on_tcp.iter().map(move |one| (program, one)));
-    let line = |(program, one): (&weftd::ProcessStatus, &OnTcpStatus)| {
+    let line = |(program, one): (&ProcessStatus, &OnTcpStatus)| {
         let (own, other) = one.addresses.clone().unwrap_or_else(|| ("-".into(), "-".into()));
         let ago = status.at_ms.saturating_sub(one.at_ms) / 1000;
         Line {
@@ -382,6 +388,52 @@ fn links(status: &Status) -> Sheet {
         })
     });
     Sheet { columns: &["from", "port", "to", "port", "state"], first: 4, lines: lines.collect() }
+}
+
+/// Jobs of `weft oshrun`, as their proxy on this host counts them.
+fn jobs(pair: &Pair<'_>) -> Sheet {
+    let processes = pair.now.processes.iter().chain(&pair.now.ended);
+    let line = |process: &ProcessStatus| {
+        let counts = process.work.get("job")?;
+        let count = |name: &str| counts.get(name).copied().unwrap_or(0);
+        let same = |status: &Status| {
+            let found = status.processes.iter().find(|one| one.pid == process.pid)?;
+            found.work.get("job")?.get("processor_ms").copied()
+        };
+        let running = count("started").saturating_sub(count("ended"));
+        let name = process.name.strip_prefix("job ").unwrap_or(&process.name);
+        // Milliseconds of processors in a second are tenths of a per cent.
+        let load = pair.rate(same) / 10.0;
+        let state = if process.ended_ms.is_some() { "over" } else { "runs" };
+        Some(Line {
+            detail: vec![
+                format!("{name}: a job of {} processes in all", count("processes")),
+                format!(
+                    "on this host {} were started, {} ended, {} of them with an error",
+                    count("started"),
+                    count("ended"),
+                    count("failed")
+                ),
+                "Loads and stores of PEs in each other's memory are not counted.".to_owned(),
+            ],
+            cells: vec![
+                Cell::text(name),
+                Cell::count(process.pid.into()),
+                Cell::text(state),
+                Cell::count(count("processes")),
+                Cell::count(running),
+                Cell::count(count("ended")),
+                Cell::count(count("failed")),
+                Cell { text: format!("{load:.0} %"), number: Some(load) },
+                Cell::count(count("processor_ms") / 1000),
+            ],
+        })
+    };
+    Sheet {
+        columns: &["job", "proxy", "state", "of", "run", "ended", "failed", "load", "cpu s"],
+        first: 7,
+        lines: processes.filter_map(line).collect(),
+    }
 }
 
 fn services(status: &Status) -> Sheet {

@@ -111,7 +111,7 @@ impl State {
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Tab | KeyCode::Right => self.show(place + 1),
             KeyCode::BackTab | KeyCode::Left => self.show(place + View::ALL.len() - 1),
-            KeyCode::Char(digit @ '1'..='8') => self.show((digit as usize) - ('1' as usize)),
+            KeyCode::Char(digit @ '1'..='9') => self.show((digit as usize) - ('1' as usize)),
             KeyCode::Char('s') => {
                 let columns = self.sheet().map_or(1, |sheet| sheet.columns.len());
                 let first = self.sheet().map_or(0, |sheet| sheet.first);

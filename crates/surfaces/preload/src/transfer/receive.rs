@@ -377,6 +377,9 @@ impl Connection {
             }
         }
         stats::add(BYTES_FABRIC_RECEIVED, total as u64);
+        if self.local.asked.load(Ordering::Relaxed) != 0 {
+            self.end_turn();
+        }
         self.count();
         if short && receiving.state.origin(lane) == Origin::Return {
             // The kernel's read stops at an urgent byte.
@@ -386,6 +389,13 @@ impl Connection {
             }
         }
         Attempt::Moved(total)
+    }
+
+    /// The turn that a write began has ended.
+    #[cold]
+    #[inline(never)]
+    fn end_turn(&self) {
+        stats::turn_ended(self.local.asked.swap(0, Ordering::Relaxed));
     }
 
     /// The result of a read that found nothing on the lane.

@@ -12,7 +12,9 @@ use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
 use weft_fabric::{Carry, Lane, WaitFor};
 use weft_socket::history::Outlook;
-use weft_socket::{Drained, Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError, closed};
+use weft_socket::{
+    Drained, Peer, Phase, ReceiveSide, SendSide, Side, StaleWakeups, WriteError, closed,
+};
 use weft_sync::Step;
 use weft_wire::stats::{BYTES_FABRIC_SENT, BYTES_TCP_SENT};
 
@@ -344,7 +346,13 @@ impl Connection {
             return false;
         }
         self.local.checked.store(now, Ordering::Relaxed);
-        self.is_dead(fd, lane)
+        let is_dead = self.is_dead(fd, lane);
+        // Of all writes those are measured that look anyway. The accepting end answers: until it
+        // reads again, its peer may do anything.
+        if self.side() == Side::Connected {
+            self.local.asked.store(stats::turn_time(), Ordering::Relaxed);
+        }
+        is_dead
     }
 
     #[cold]

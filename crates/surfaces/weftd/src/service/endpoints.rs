@@ -3,7 +3,7 @@
 //! [`State`] has the rules; this module passes requests to it and sends its messages. When
 //! a program ends, the peers of its endpoints are notified at once.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use weft_broker::{Limits, NodeMessage, Offer, State};
 use weft_fabric::{NodeId, Register};
 use weft_options::{Options, share};
+use weft_transport_shm::Timed;
 use weft_wire::control::{Control, InvalidMessage, join, split};
 use weft_wire::endpoint_control::{EndpointControl, KINDS, flags};
 
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::evidence::Shown;
 use crate::quota::Lease;
-use crate::status::{EndpointStatus, OfferStatus};
+use crate::status::{EndpointStatus, OfferStatus, TimesStatus};
 
 /// How long endpoints from before a restart have to announce themselves.
 const ANNOUNCE_WITHIN: Duration = Duration::from_secs(1);
@@ -56,7 +57,7 @@ pub struct Endpoints {
     up: BTreeSet<NodeId>,
     /// When the state's clock began.
     began: Instant,
-    /// Endpoints that closed with their processes, as [`Status::closed_endpoints`] has them.
+    /// Endpoints that closed, as [`Status::closed_endpoints`] has them.
     closed: VecDeque<(u64, EndpointStatus)>,
 }
 
@@ -94,7 +95,7 @@ impl Endpoints {
         let pid = peer.pid;
         let open = self.state.endpoints_of(weft_broker::ProcessId(peer.process.0));
         open.map(move |(vpid, peers, file)| {
-            let status = EndpointStatus { vpid, pid, peers, registers: BTreeMap::new() };
+            let status = EndpointStatus { vpid, pid, peers, ..EndpointStatus::default() };
             Open { status, file }
         })
     }
@@ -139,6 +140,9 @@ impl Endpoints {
         let id = weft_broker::ProcessId(from.process.0);
         if let Some(site) = from.site {
             self.state.is_at(id, site);
+        }
+        if let Ok(EndpointControl::Close(close)) = EndpointControl::parse(kind, body) {
+            self.keep_counts(&from, |vpid| vpid == close.vpid);
         }
         let mut messages = Vec::new();
         let refused = self.state.tickets_refused();
@@ -198,10 +202,10 @@ impl Endpoints {
         own < share::allowance(HELD_MAX, self.held.len() - own, HELD_SHARE)
     }
 
-    fn gone(&mut self, peer: Peer, out: &mut Outbox) {
-        self.held.retain(|request| request.from.process != peer.process);
-        self.peers.remove(&peer.process);
-        let last: Vec<_> = self.endpoints_of(&peer).map(Open::read).collect();
+    /// Keeps what endpoints of a process counted that are about to close.
+    fn keep_counts(&mut self, peer: &Peer, closes: impl Fn(u16) -> bool) {
+        let open = self.endpoints_of(peer).filter(|open| closes(open.status.vpid));
+        let last: Vec<_> = open.map(Open::read).collect();
         for endpoint in last {
             let number = self.closed.back().map_or(1, |(number, _)| number + 1);
             self.closed.push_back((number, endpoint));
@@ -209,6 +213,12 @@ impl Endpoints {
                 self.closed.pop_front();
             }
         }
+    }
+
+    fn gone(&mut self, peer: Peer, out: &mut Outbox) {
+        self.held.retain(|request| request.from.process != peer.process);
+        self.peers.remove(&peer.process);
+        self.keep_counts(&peer, |_| true);
         let mut messages = Vec::new();
         self.state.process_gone(weft_broker::ProcessId(peer.process.0), &mut messages);
         self.count(peer.uid, None);
@@ -225,10 +235,16 @@ struct Open {
 impl Open {
     /// Reads the registers, once.
     fn read(mut self) -> EndpointStatus {
-        let values = self.file.and_then(|file| weft_transport_shm::read_registers(file.as_fd()));
-        for (register, value) in Register::ALL.iter().zip(values.unwrap_or_default()) {
+        let seen = self.file.and_then(|file| weft_transport_shm::read_registers(file.as_fd()));
+        let Some(seen) = seen else { return self.status };
+        for (register, value) in Register::ALL.iter().zip(seen.values) {
             if value > 0 {
                 self.status.registers.insert(register.name().to_owned(), value);
+            }
+        }
+        for (what, times) in Timed::ALL.iter().zip(&seen.times) {
+            if times.count() > 0 {
+                self.status.times.insert(what.name().to_owned(), TimesStatus::of(times));
             }
         }
         self.status
