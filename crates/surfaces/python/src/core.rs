@@ -197,7 +197,8 @@ impl Core {
     pub(crate) fn poll(&mut self) -> PyResult<usize> {
         let left = self.room.saturating_sub(self.inbox.len());
         if left == 0 {
-            let text = format!("{} messages wait in the inbox, which is full; take some", self.room);
+            let text =
+                format!("{} messages wait in the inbox, which is full; take some", self.room);
             return Err(Kind::InboxFull.says(text));
         }
         let Self { endpoint, inbox, pending, dead, tries, .. } = self;
@@ -244,12 +245,7 @@ impl Core {
     }
 
     /// Follows an operation that has begun. Its local memory stays until its end.
-    pub(crate) fn follow(
-        &mut self,
-        context: u64,
-        end: &Arc<End>,
-        region: Option<Arc<AnyRegion>>,
-    ) {
+    pub(crate) fn follow(&mut self, context: u64, end: &Arc<End>, region: Option<Arc<AnyRegion>>) {
         self.pending.insert(context, Pending { end: Arc::downgrade(end), _region: region });
     }
 

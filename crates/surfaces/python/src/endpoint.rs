@@ -175,9 +175,7 @@ fn begun(
     (what, deadline): (&'static str, Deadline),
     start: impl Fn(&mut Core, u64) -> Result<weft_fabric::Issued, OperationError>,
 ) -> PyResult<crate::operation::Begun> {
-    accepted(py, entered, (what, None), deadline, |_, core| {
-        begin(core, (what, None), None, &start)
-    })
+    accepted(py, entered, (what, None), deadline, |_, core| begin(core, (what, None), None, &start))
 }
 
 #[pymethods]

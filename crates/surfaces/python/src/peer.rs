@@ -251,15 +251,12 @@ impl Peer {
         let header = MessageHeader { tag, kind };
         let peer = self.0.peer;
         let mut entered = self.0.shared.enter()?;
-        let sent = |core: &mut Core| match core.endpoint.send_short(
-            peer,
-            header,
-            &[bytes.as_slice()],
-        ) {
-            Ok(()) => Ok(Some(())),
-            Err(SendError::WouldBlock) => Ok(None),
-            Err(error) => Err(errors::send(&error).unwrap_or_else(|| core.died(peer))),
-        };
+        let sent =
+            |core: &mut Core| match core.endpoint.send_short(peer, header, &[bytes.as_slice()]) {
+                Ok(()) => Ok(Some(())),
+                Err(SendError::WouldBlock) => Ok(None),
+                Err(error) => Err(errors::send(&error).unwrap_or_else(|| core.died(peer))),
+            };
         // Without a look at the clock, as long as there is room.
         if sent(entered.core())?.is_some() {
             return Ok(());
@@ -469,13 +466,7 @@ impl Peer {
 
     /// Has the peer told (`Endpoint.notification`), without any memory.
     #[pyo3(signature = (tag, value=0, *, timeout=None))]
-    fn notify(
-        &self,
-        py: Python<'_>,
-        tag: u8,
-        value: u64,
-        timeout: Option<f64>,
-    ) -> PyResult<()> {
+    fn notify(&self, py: Python<'_>, tag: u8, value: u64, timeout: Option<f64>) -> PyResult<()> {
         let deadline = Deadline::of(timeout)?;
         let mut entered = self.0.shared.enter()?;
         let to = self.0.peer;

@@ -1,6 +1,7 @@
 //! Ethernet devices: the kernel shows the frames that their interfaces send and receive.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -50,7 +51,7 @@ impl Subject for Devices {
             bail!("node {node} has no Ethernet device; `weft status` shows those that there are");
         }
         for device in wanted {
-            if !self.watched.contains_key(&device.node) {
+            if let Entry::Vacant(place) = self.watched.entry(device.node) {
                 let packets = open(device)?;
                 let name = match &device.namespace {
                     Some(namespace) => format!("{} of {namespace}", device.interface),
@@ -58,7 +59,7 @@ impl Subject for Devices {
                 };
                 let interface = output.interface(&name, DataLink::ETHERNET)?;
                 output.sums.subjects += 1;
-                self.watched.insert(device.node, (packets, interface));
+                place.insert((packets, interface));
             }
         }
         Ok(())
