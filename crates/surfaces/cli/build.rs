@@ -1,8 +1,8 @@
 //! Tells the command which commit it is built of.
 //!
-//! In this order: `WEFT_COMMIT`, which those who make packages set; the file `packaging/commit`, into
-//! which `git archive` writes the commit; git, for release builds alone: a build for tests would be
-//! linked anew after each commit.
+//! In this order: `WEFT_COMMIT`, which those who make packages set; the file `packaging/commit`,
+//! into which `git archive` writes the commit; git, for release builds alone: a build for tests
+//! would be linked anew after each commit.
 
 use std::path::Path;
 use std::process::Command;

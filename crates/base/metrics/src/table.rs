@@ -132,7 +132,7 @@ metrics! {
         "Listening sockets of programs under weft.";
 
     WORK = "weft_work" Counter None ["program", "user", "service", "count"]
-        "The work of servers and tools of weft: `weft kv`, `weft cp`, `weft block`, jobs of oshrun.";
+        "Work of servers and tools of weft: `weft kv`, `weft cp`, `weft block`, jobs of oshrun.";
 
     ENDPOINTS = "weft_endpoints" Gauge None ["program", "user"]
         "Endpoints of the fabric that programs have open, those of PEs among them.";
@@ -142,8 +142,8 @@ metrics! {
     ENDPOINT_BYTES = "weft_endpoint" Counter Bytes ["program", "user", "operation"]
         "Bytes that operations of endpoints in shared memory moved, by kind.";
     ENDPOINT_TIME = "weft_endpoint_time" Histogram Seconds ["program", "user", "operation"]
-        "How long operations of endpoints in shared memory took their callers: some of the puts and \
-         gets that looked their key up, and of the messages that looked for room.";
+        "How long operations of endpoints in shared memory took their callers: some of the puts \
+         and gets that looked their key up, and of the messages that looked for room.";
     ENDPOINT_TROUBLE = "weft_endpoint_trouble" Counter None ["program", "user", "kind"]
         "Operations that a full queue refused or that failed, peers that went down, and sleeps.";
     OFFERS = "weft_offers" Gauge None ["service"]

@@ -37,8 +37,8 @@ impl Packets {
         Ok(Self { socket })
     }
 
-    /// The next packet, whose bytes it copies, as many as there is room for; `None` if there is none
-    /// now.
+    /// The next packet, whose bytes it copies, as many as there is room for; `None` if there is
+    /// none now.
     ///
     /// # Errors
     /// The interface is gone or down.

@@ -85,7 +85,7 @@ fn the_status_is_sections_with_words_and_its_json_stays() {
     assert_eq!(fields.join(" "), known);
     let endpoint = status["endpoints"][0].as_object().expect("an object");
     let keys: Vec<&str> = endpoint.keys().map(|k| &**k).collect();
-    assert_eq!(keys, ["peers", "pid", "registers", "vpid"]);
+    assert_eq!(keys, ["peers", "pid", "registers", "times", "vpid"]);
     assert!(endpoint["registers"]["messages_sent"].as_u64() > Some(0), "{endpoint:?}");
     drop(pair);
 }

@@ -1,7 +1,8 @@
 //! The buffer protocol: bytes of other objects, and views of the own memory.
 //!
-//! All `unsafe` of this crate is here. Bytes behind a buffer may be written by other threads and, in
-//! registered memory, by peers, while they are copied. Nothing here decides by their values: they
+//! All `unsafe` of this crate is here. Bytes behind a buffer may be written by other threads and,
+//! in registered memory, by peers, while they are copied. Nothing here decides by their values:
+//! they
 //! are copied once, and a copy beside a write has some bytes from before it and some from behind.
 
 use std::ffi::{c_int, c_void};
@@ -94,8 +95,8 @@ fn in_one_piece(buffer: PyUntypedBuffer) -> PyResult<PyUntypedBuffer> {
 /// Fills `view` with bytes at `base` that `owner` keeps, which may be written.
 ///
 /// # Safety
-/// `view` is null, or may be written to. The `length` bytes at `base` stay mapped and may be written
-/// until `view` is released.
+/// `view` is null, or may be written to. The `length` bytes at `base` stay mapped and may be
+/// written until `view` is released.
 pub(crate) unsafe fn fill(
     view: *mut ffi::Py_buffer,
     owner: Bound<'_, PyAny>,

@@ -66,11 +66,14 @@ impl Kind {
     }
 }
 
-fn raised<'py>(
+fn raised<'py, A>(
     py: Python<'py>,
     class: &str,
-    arguments: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
-) -> PyErr {
+    arguments: A,
+) -> PyErr
+where
+    A: IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
+{
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let made = || -> PyResult<PyErr> {
         let import = || py.import("weft._errors").map(Bound::unbind);

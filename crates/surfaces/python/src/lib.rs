@@ -1,6 +1,6 @@
 //! Layer 4: the extension module `weft._weft`, on which the Python package `weft` stands.
 //!
-//! A program in Python opens an [`Endpoint`], sends and receives messages, and reaches memory of
+//! A program in Python opens an `Endpoint`, sends and receives messages, and reaches memory of
 //! its peers. The classes here are those that Python programs use; `weft/_weft.pyi` has their
 //! types, and `weft/` beside this crate what is written in Python: exceptions, asyncio, labs.
 //!

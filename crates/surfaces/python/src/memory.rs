@@ -126,8 +126,8 @@ impl Memory {
         Ok(RemoteKey { memory: slf.clone().unbind(), key, access, length })
     }
 
-    /// Loads the 64-bit word at `offset`, a multiple of 8, whole: one access that no write of a peer
-    /// comes into.
+    /// Loads the 64-bit word at `offset`, a multiple of 8, whole: one access that no write of a
+    /// peer comes into.
     #[pyo3(signature = (offset=0))]
     fn load(&self, offset: u64) -> PyResult<u64> {
         self.region()?.load(offset).map_err(|error| errors::local(&error))

@@ -447,7 +447,8 @@ impl Peer {
         self.0.atomic(py, (key, offset), atomic, timeout)
     }
 
-    /// Replaces the word at `offset` by `value` if it is `expected`, and returns what it was before.
+    /// Replaces the word at `offset` by `value` if it is `expected`, and returns what it was
+    /// before.
     #[pyo3(signature = (key, offset, expected, value, *, bits=64, timeout=None))]
     #[allow(clippy::too_many_arguments, reason = "keywords of Python")]
     fn compare_swap(

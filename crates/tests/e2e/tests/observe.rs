@@ -45,7 +45,8 @@ fn main() -> ExitCode {
         Case::new("newcomer", || {
             let tools = ["ip", "chromium", "redis-server", "redis-benchmark", "redis-cli"];
             in_a_lab("observe_more.py", "newcomer", &tools)
-        }),
+        })
+        .long("a lab, a store and a browser take both processors for ten seconds"),
         Case::new("frames", || in_a_lab("observe_more.py", "frames", &["ip", "tshark", "ping"])),
     ];
     let all = CASES.map(case).into_iter().chain(MORE.map(more)).chain(with_lab);

@@ -88,9 +88,6 @@ mod recent;
 #[cfg(not(loom))]
 mod registers;
 #[cfg(not(loom))]
-pub use pair::tap as pair_tap;
-pub use registers::{Seen, Timed, read_registers};
-#[cfg(not(loom))]
 mod requests;
 #[cfg(all(test, not(loom)))]
 mod requests_tests;
@@ -123,7 +120,6 @@ pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX};
 #[cfg(not(loom))]
 pub use bell::{local_broker, open_bell};
 #[cfg(not(loom))]
-#[cfg(not(loom))]
 pub use domain::ShmTransport;
 #[cfg(not(loom))]
 pub use doorbell::Doorbell;
@@ -131,6 +127,10 @@ pub use doorbell::Doorbell;
 pub use endpoint::ShmEndpoint;
 #[cfg(not(loom))]
 pub use memory::ShmRegion;
+#[cfg(not(loom))]
+pub use pair::tap as pair_tap;
+#[cfg(not(loom))]
+pub use registers::{Seen, Timed, read_registers};
 /// The broker, for programs that keep one in their own process.
 #[cfg(not(loom))]
 pub use weft_broker as broker;

@@ -8,8 +8,8 @@ use crate::replication::primary::Peer;
 
 /// How long a candidate waits for others to stand.
 const WINDOW: Duration = Duration::from_millis(250);
-/// So long a new primary may take to open its store, before it asks for its lease. A shorter time is
-/// as safe; but nodes that stand while a store is opened depose one primary after the other.
+/// So long a new primary may take to open its store, before it asks for its lease. A shorter time
+/// is as safe; but nodes that stand while a store is opened depose one primary after the other.
 const OPENED_WITHIN: Duration = Duration::from_secs(3);
 /// How much longer it waits for each candidate before it.
 const TURN: Duration = Duration::from_millis(400);

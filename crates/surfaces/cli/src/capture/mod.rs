@@ -5,9 +5,9 @@
 //!
 //! | module | what is looked at | in the file |
 //! |---|---|---|
-//! | [`connections`] | the lanes of connections ([`weft_transport_shm::lane::tap`]) | IP packets with TCP |
+//! | [`connections`] | the lanes of connections (by `lane::tap`) | IP packets with TCP |
 //! | [`devices`] | the interfaces of Ethernet devices | Ethernet frames |
-//! | [`messages`] | the rings of an endpoint ([`weft_transport_shm::pair_tap`]) | its own link type |
+//! | [`messages`] | the rings of an endpoint (by `pair_tap`) | its own link type |
 
 mod connections;
 mod devices;

@@ -108,7 +108,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let program = directory.path().join("weft");
         let missing = find(&program).expect_err("there is none").to_string();
-        assert!(missing.contains("cargo build") && missing.contains("weft install"), "{missing}");
+        assert!(missing.contains("cargo build") && missing.contains("weft-shmem"), "{missing}");
         std::fs::write(directory.path().join(BUILT), "library").expect("our own directory");
         for _ in 0..2 {
             let found = find(&program).expect("it is there");
