@@ -36,8 +36,8 @@ cargo demo     builds weft and its preload library, then compares it with kernel
 cargo verify   runs the whole test suite; --only runs the named stages, --list lists them, --long
                also runs every case in every way, and the cases marked as long
 cargo xtask package   makes packages of a release build below target/package, of the kinds that are
-               named, else of all; try uses them in clean roots, which roots fetches, after an upgrade
-               from those that previous makes
+               named, else of all; try uses them in clean roots, which roots fetches, after an
+               upgrade from those that previous makes
 cargo xtask crates    makes the drawing and the table of the crates from each Cargo.toml
 cargo xtask coverage  makes docs/coverage.md from the citations in the code
 cargo xtask formats   makes the tables of docs/book/formats.md from the code; with --check each of

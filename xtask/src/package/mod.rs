@@ -105,8 +105,8 @@ fn make(kinds: &[&str], build: &Build, output: &Path) -> anyhow::Result<Vec<Path
 /// The version of this workspace.
 const WORKSPACE: &str = env!("CARGO_PKG_VERSION");
 
-/// The version of packages, and the commit. Packages of a commit that no tag names come before those
-/// of the release that it leads to, and after those of the commits before it.
+/// The version of packages, and the commit. Packages of a commit that no tag names come before
+/// those of the release that it leads to, and after those of the commits before it.
 fn version_and_commit() -> (String, String) {
     let commit = git(&["log", "-1", "--format=%h %cs"]).unwrap_or_default();
     let tag = format!("v{WORKSPACE}");

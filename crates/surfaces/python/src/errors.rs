@@ -66,11 +66,7 @@ impl Kind {
     }
 }
 
-fn raised<'py, A>(
-    py: Python<'py>,
-    class: &str,
-    arguments: A,
-) -> PyErr
+fn raised<'py, A>(py: Python<'py>, class: &str, arguments: A) -> PyErr
 where
     A: IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
 {
