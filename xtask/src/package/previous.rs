@@ -1,7 +1,8 @@
 //! Packages of a release before this one, to try what happens between two.
 //!
-//! No release is published yet. Until there is one, its place is taken by the commit that is checked
-//! out with a lower version, and with a lower version of the control protocol: the hardest case.
+//! No release is published yet. Until there is one, its place is taken by the commit that is
+//! checked out with a lower version, and with a lower version of the control protocol: the hardest
+//! case.
 
 use std::fs;
 use std::path::{Path, PathBuf};

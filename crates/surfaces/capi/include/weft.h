@@ -201,7 +201,7 @@ typedef enum weft_memory_kind {
 } weft_memory_kind;
 
 /**
- * What weft_atomic does to a word.
+ * The operation of weft_atomic on a word.
  */
 typedef enum weft_atomic_kind {
     /**
@@ -439,7 +439,7 @@ typedef struct weft_key {
 } weft_key;
 
 /**
- * What a key says of itself.
+ * The content of a key.
  */
 typedef struct weft_key_content {
     /**
@@ -569,7 +569,7 @@ extern "C" {
 uint32_t weft_version(void);
 
 /**
- * What a status means, and what to do: never NULL, valid for ever.
+ * The meaning of a status, and the cure: never NULL, valid for ever.
  *
  * Any thread.
  */
@@ -912,7 +912,7 @@ int weft_memory_grant(struct weft_memory *memory,
 int weft_memory_revoke(struct weft_memory *memory, const struct weft_key *key, int timeout_ms);
 
 /**
- * What the bytes of a key say: its owner, rights and length. size is sizeof(weft_key_content) of
+ * The content of a key: its owner, rights and length. size is sizeof(weft_key_content) of
  * the program. Whether the key is in force shows at its use.
  *
  * Any thread. Errors: WEFT_ERROR_KEY, WEFT_ERROR_ARGUMENT.
@@ -1058,7 +1058,7 @@ int weft_resolve(struct weft_endpoint *endpoint,
                  int timeout_ms);
 
 /**
- * What comes later to this peer takes effect after all that came before: operations, messages and
+ * Later operations to this peer take effect after all that came before: operations, messages and
  * notifications. Nothing waits. For one operation alone WEFT_ORDERED costs less.
  *
  * One thread at a time. Errors: WEFT_ERROR_PEER_DOWN, WEFT_ERROR_NO_PEER, WEFT_ERROR_HANDLE,

@@ -26,7 +26,7 @@ pub fn call(body: impl FnOnce() -> Result<weft_status, Failure>) -> c_int {
 /// The same for a call whose good result is a number.
 #[inline]
 pub fn number(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
-    // What a panic leaves half done is never used again: see `table`.
+    // A thing that a panic leaves half done is never used again: see `table`.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(number)) => number,
         Ok(Err(failure)) => failed(failure),

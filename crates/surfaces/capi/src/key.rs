@@ -19,7 +19,7 @@ use crate::types::weft_status::{WEFT_ERROR_KEY, WEFT_ERROR_RANGE};
 const MAGIC: [u8; 4] = *b"WEFT";
 const VERSION: u16 = 1;
 
-/// What the bytes of a key say.
+/// The content of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key {
     pub owner: EndpointAddress,

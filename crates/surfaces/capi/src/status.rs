@@ -228,7 +228,7 @@ impl Numbered for MessageError {
     }
 }
 
-/// What a number means, and what to do.
+/// The meaning of a number, and the cure.
 pub fn text_of(number: i32) -> &'static CStr {
     for (status, text) in TEXTS {
         if *status as i32 == number {

@@ -29,7 +29,7 @@ pub struct Table<T> {
     free: Mutex<Free>,
 }
 
-/// What a handle names.
+/// The thing that a handle names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Endpoint = 1,
@@ -66,7 +66,7 @@ enum Content<T> {
     Nothing,
     /// An object, and the number of forks before it.
     Object(T, u32),
-    /// What a panic left. It is dropped when the program closes it.
+    /// Something that a panic left. It is dropped when the program closes it.
     Broken(T),
 }
 

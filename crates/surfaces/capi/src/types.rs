@@ -137,7 +137,7 @@ pub enum weft_memory_kind {
     WEFT_MEMORY_ADOPT = 1,
 }
 
-/// What weft_atomic does to a word.
+/// The operation of weft_atomic on a word.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum weft_atomic_kind {
@@ -310,7 +310,7 @@ pub struct weft_limit_values {
     pub events_max: u64,
 }
 
-/// What a key says of itself.
+/// The content of a key.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct weft_key_content {

@@ -77,7 +77,7 @@ impl Follower {
             return Step::Lead(record.epoch);
         }
         if record.epoch != self.epoch {
-            // What it finds when it begins may be old.
+            // The record that it finds when it begins may be old.
             if self.epoch > 0 {
                 self.given = self.given.max(now);
                 self.opens_until = now + OPENED_WITHIN;

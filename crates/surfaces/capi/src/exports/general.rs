@@ -23,7 +23,7 @@ pub extern "C" fn weft_version() -> u32 {
         | number(env!("CARGO_PKG_VERSION_PATCH"))
 }
 
-/// What a status means, and what to do: never NULL, valid for ever.
+/// The meaning of a status, and the cure: never NULL, valid for ever.
 ///
 /// Any thread.
 #[unsafe(no_mangle)]

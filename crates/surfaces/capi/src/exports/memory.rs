@@ -345,7 +345,7 @@ pub extern "C" fn weft_memory_revoke(
     })
 }
 
-/// What the bytes of a key say: its owner, rights and length. size is sizeof(weft_key_content) of
+/// The content of a key: its owner, rights and length. size is sizeof(weft_key_content) of
 /// the program. Whether the key is in force shows at its use.
 ///
 /// Any thread. Errors: WEFT_ERROR_KEY, WEFT_ERROR_ARGUMENT.

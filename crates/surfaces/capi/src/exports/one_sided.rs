@@ -379,7 +379,7 @@ pub extern "C" fn weft_resolve(
     })
 }
 
-/// What comes later to this peer takes effect after all that came before: operations, messages and
+/// Later operations to this peer take effect after all that came before: operations, messages and
 /// notifications. Nothing waits. For one operation alone WEFT_ORDERED costs less.
 ///
 /// One thread at a time. Errors: WEFT_ERROR_PEER_DOWN, WEFT_ERROR_NO_PEER, WEFT_ERROR_HANDLE,
