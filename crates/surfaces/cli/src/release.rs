@@ -5,7 +5,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit and its day; `None` in a build that was told none (`build.rs`).
 pub const COMMIT: Option<&str> = option_env!("WEFT_COMMIT");
 
-/// What `weft --version` prints behind the name.
+/// The text that `weft --version` prints behind the name.
 pub fn shown() -> String {
     match COMMIT {
         Some(commit) => format!("{VERSION} ({commit})"),

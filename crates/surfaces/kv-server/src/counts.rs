@@ -1,4 +1,4 @@
-//! What a server counted, for those who watch it from another thread.
+//! The counts of a server, for those who watch it from another thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What the objects of one endpoint share: the endpoint, the inbox, and the operations that have
+//! The state that the objects of one endpoint share: the endpoint, the inbox, and the operations that have
 //! not ended.
 //!
 //! Invariants: one call at a time has it ([`Shared::enter`]), and another one is refused, never

@@ -249,7 +249,7 @@ impl Endpoint {
         Ok(entered.core().endpoint.host().map(|host| host.to_string()))
     }
 
-    /// What the endpoint counted, by name: messages, bytes, operations, refusals, sleeps.
+    /// The counts of the endpoint, by name: messages, bytes, operations, refusals, sleeps.
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut entered = self.shared.enter()?;
         let (core, counters) = (entered.core(), PyDict::new(py));
@@ -259,7 +259,7 @@ impl Endpoint {
         Ok(counters)
     }
 
-    /// What the endpoint can do: its limits and properties, by name.
+    /// The limits and properties, by name.
     fn capabilities<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut entered = self.shared.enter()?;
         let (own, told) = (entered.core().endpoint.capabilities(), PyDict::new(py));

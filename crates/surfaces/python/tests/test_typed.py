@@ -1,4 +1,4 @@
-"""The types: mypy in its strict mode, and the stubs beside the module that they describe."""
+"""The types of the installed package: mypy in its strict mode, and the stubs of the module."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mypy(*arguments: str, where: Path) -> subprocess.CompletedProcess[str]:
 def test_the_package_is_strictly_typed(tmp_path: Path) -> None:
     assert (PACKAGE / "py.typed").is_file()
     cache = f"--cache-dir={tmp_path}"
-    ended = mypy("mypy", "--strict", cache, "-p", "weft", where=PACKAGE.parent)
+    ended = mypy("mypy", "--strict", cache, "-p", "weft", where=tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -55,7 +55,7 @@ def test_a_program_is_checked_against_the_types(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     cache = f"--cache-dir={tmp_path}"
-    ended = mypy("mypy", "--strict", cache, str(program), where=PACKAGE.parent)
+    ended = mypy("mypy", "--strict", cache, str(program), where=tmp_path)
     wrong = {at for at, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith("# E")}
     found = {int(line.split(":")[1]) for line in ended.stdout.splitlines() if ": error:" in line}
     assert found == wrong, ended.stdout + ended.stderr
@@ -66,7 +66,7 @@ def test_the_stubs_are_those_of_the_module(tmp_path: Path) -> None:
     # Python has a name for the buffer protocol from 3.12 on.
     allowed.write_text("weft._weft.Memory.__buffer__\nweft._buffer.Buffer\n")
     command = ["mypy.stubtest", "weft", "--allowlist", str(allowed), "--ignore-unused-allowlist"]
-    ended = mypy(*command, where=PACKAGE.parent)
+    ended = mypy(*command, where=tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 

@@ -81,7 +81,7 @@ fn commands_of_the_pages_can_be_typed() {
     assert!(all.is_empty(), "commands that cannot be typed:\n  {}", all.join("\n  "));
 }
 
-/// What stands before the words about an example.
+/// The mark before the words about an example.
 fn command_of(line: &str) -> &str {
     line.split("  ").next().unwrap_or_default().trim_end_matches('\\')
 }

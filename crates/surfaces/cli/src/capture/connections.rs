@@ -32,7 +32,7 @@ struct Watched {
 
 /// The connections that are looked at.
 pub struct Connections {
-    /// What an address has, or the number of a process.
+    /// The content of an address, or the number of a process.
     of: Option<String>,
     interface: Interface,
     watched: HashMap<Key, Watched>,
