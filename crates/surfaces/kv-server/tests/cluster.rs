@@ -103,7 +103,8 @@ fn nodes_form_a_cluster_hand_over_and_come_back() {
     for key in ["one", "two", "three"] {
         has(&nodes[last], key);
     }
-    // A write that waits when a reign ends is given up before anything of the next reign is acknowledged.
+    // A write that waits when a reign ends is given up before anything of the next reign is
+    // acknowledged.
     let change = |key: &[u8]| vec![Change::Put { key: key.to_vec(), value: b"v".to_vec() }];
     let waits = nodes[last].write(change(b"waits")).unwrap();
     nodes[last].failover().unwrap();

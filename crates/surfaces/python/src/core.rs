@@ -1,5 +1,5 @@
-//! The state that the objects of one endpoint share: the endpoint, the inbox, and the operations that have
-//! not ended.
+//! The state that objects of one endpoint share: the endpoint, the inbox, and the operations that
+//! have not ended.
 //!
 //! Invariants: one call at a time has it ([`Shared::enter`]), and another one is refused, never
 //! kept waiting. The inbox has room for a fixed number of events; without room nothing more is
