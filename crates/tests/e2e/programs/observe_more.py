@@ -244,7 +244,8 @@ def frames():
     weft("lab", "up", "--nodes", "2")
     try:
         writer = subprocess.Popen(
-            [WEFT, "capture", "--node", "lab", "-w", file, "--of", "device:all", "--json"],
+            [WEFT, "capture", "--node", "lab", "-w", file, "--of", "device:all", "--json",
+             "icmp and", "(src host 10.77.0.1 or src host 10.77.0.2)"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         # A warning may come before it.
         assert any("capturing to" in line for line in writer.stderr)
@@ -255,10 +256,13 @@ def frames():
         writer.send_signal(signal.SIGINT)
         told = json.loads(writer.communicate(timeout=PATIENCE)[0])
         absent = weft("capture", "--node", "lab", "-w", file + "x", "--of", "device:99", check=False)
+        unknown = weft("capture", "--node", "lab", "-w", file + "x", "prot", "80", check=False)
+        assert unknown.returncode == 1 and '"prot" is no word' in unknown.stderr, unknown
         assert absent.returncode == 1 and "node 99 has no Ethernet device" in absent.stderr, absent
     finally:
         weft("lab", "down")
-    assert (told["subjects"], told["lost_packets"]) == (2, 0), told
+    # The filter leaves ARP and IPv6 out.
+    assert (told["subjects"], told["lost_packets"], told["packets"]) == (2, 0, 80), told
     seen = fields(file, "frame.interface_name", "frame.packet_flags_direction", "eth.src", "eth.dst",
                   "icmp.type", "icmp.seq", "frame.len", only="icmp")
     per = collections.Counter((name, way, kind) for name, way, _, _, kind, _, _ in seen)

@@ -69,12 +69,14 @@ const CAPTURE_EXAMPLES: &str = "\
 Examples:
   weft capture -w all.pcapng               until control-c
   weft capture -w redis.pcapng --of :6379 --seconds 10
+  weft capture -w frames.pcapng --of device:all arp or icmp
+  weft capture -w half.pcapng 'src port 6379 and not host ::1'
   tshark -r redis.pcapng -z follow,tcp,ascii,0
 
 The bytes are shown as segments of TCP, each direction with its sequence numbers. They are read
 beside the connection, which is not slowed down: where bytes were overwritten before they were read,
 the sequence numbers have a gap, and the end says how many. A user captures what is between programs
-of their own, root captures all. Connections on TCP, and Ethernet devices: use tcpdump.";
+of their own, root captures all. For connections on TCP use tcpdump.";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -587,6 +589,9 @@ pub struct CaptureArguments {
     /// Prints at the end as JSON what was captured
     #[arg(long)]
     pub json: bool,
+    /// The packets to keep, in words of pcap-filter(7): host, net, port, src, dst, ip, ip6, arp,
+    /// tcp, udp, icmp, icmp6, and, or, not, parentheses [default: all]
+    pub filter: Vec<String>,
 }
 
 /// Arguments of `weft doctor`.

@@ -12,7 +12,7 @@ use weftd::ConnectionStatus;
 
 use super::Subject;
 use super::output::{Direction, Interface, Output};
-use super::segments::Ends;
+use super::segments::{Ends, PAYLOAD_MAX};
 
 /// Connections that are looked at, at once.
 const CONNECTIONS_MAX: usize = 256;
@@ -97,7 +97,7 @@ fn find(
             one.ends
                 .end()
                 .iter()
-                .try_for_each(|packet| output.packet(interface, packet, Direction::Unknown))?;
+                .try_for_each(|packet| output.packet(interface, packet, Direction::Unknown, 0))?;
         }
     }
     for (key, one) in there {
@@ -112,7 +112,7 @@ fn find(
             let ends = Ends::new([server, client]);
             ends.beginning()
                 .iter()
-                .try_for_each(|packet| output.packet(interface, packet, Direction::Unknown))?;
+                .try_for_each(|packet| output.packet(interface, packet, Direction::Unknown, 0))?;
             output.sums.subjects += 1;
             let mut one = Watched { tap, ends, base: [0; 2], place: [0; 2] };
             one.begin();
@@ -173,11 +173,10 @@ impl Watched {
             }
             Found::Bytes(bytes) => {
                 self.place[direction] += bytes.len() as u64;
-                output.sums.bytes += bytes.len() as u64;
-                let packets = self.ends.bytes(direction, &bytes);
-                packets
-                    .iter()
-                    .try_for_each(|packet| output.packet(interface, packet, Direction::Unknown))?;
+                for payload in bytes.chunks(PAYLOAD_MAX) {
+                    let packet = self.ends.bytes(direction, payload);
+                    output.packet(interface, &packet, Direction::Unknown, payload.len())?;
+                }
                 Ok(true)
             }
         }

@@ -78,8 +78,7 @@ impl Subject for Devices {
                             true => Direction::Outbound,
                             false => Direction::Inbound,
                         };
-                        output.sums.bytes += frame.len() as u64;
-                        output.packet(*interface, frame, direction)?;
+                        output.packet(*interface, frame, direction, frame.len())?;
                     }
                     Ok(None) => break,
                     Err(_) => {

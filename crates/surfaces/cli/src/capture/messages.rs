@@ -172,12 +172,12 @@ impl Subject for Messages {
                     found = true;
                     output.sums.losses += 1;
                     output.sums.lost_packets += tap.lost - before;
-                    output.packet(self.interface, &lost(ends, tap.lost - before), way)?;
+                    output.packet(self.interface, &lost(ends, tap.lost - before), way, 0)?;
                 }
                 for message in seen {
                     found = true;
-                    output.sums.bytes += message.payload.len() as u64;
-                    output.packet(self.interface, &packet(ends, &message), way)?;
+                    let bytes = message.payload.len();
+                    output.packet(self.interface, &packet(ends, &message), way, bytes)?;
                 }
             }
         }

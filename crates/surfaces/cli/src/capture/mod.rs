@@ -11,6 +11,7 @@
 
 mod connections;
 mod devices;
+mod filter;
 mod messages;
 mod output;
 mod segments;
@@ -30,6 +31,7 @@ use crate::daemon::absence;
 use crate::output::show_line;
 use connections::Connections;
 use devices::Devices;
+use filter::Filter;
 use messages::Messages;
 use output::Output;
 
@@ -71,7 +73,13 @@ pub fn capture(
 ) -> anyhow::Result<ExitCode> {
     let socket = configuration.control_socket(arguments.node.node.as_deref())?;
     ensure!(weftd::client::answers(&socket.path), "{}", absence(&socket));
-    let mut output = Output::create(&arguments.write)?;
+    let filter = Filter::read(&arguments.filter)?;
+    let is_of_endpoint = arguments.of.as_ref().is_some_and(|of| of.starts_with("endpoint:"));
+    ensure!(
+        filter.is_none() || !is_of_endpoint,
+        "a filter is for packets of connections and devices; messages of endpoints have no addresses"
+    );
+    let mut output = Output::create(&arguments.write, filter)?;
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&ends))?;

@@ -14,12 +14,17 @@ use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
 
+use super::filter::Filter;
+
 /// The form of time stamps: nanoseconds.
 const NANOSECONDS: u8 = 9;
 
 /// An interface of the file.
 #[derive(Clone, Copy, Debug)]
-pub struct Interface(u32);
+pub struct Interface {
+    number: u32,
+    link: DataLink,
+}
 
 /// Whether the interface received a packet or sent it: the two low bits of `epb_flags`.
 #[derive(Clone, Copy, Debug)]
@@ -50,13 +55,14 @@ pub struct Sums {
 pub struct Output {
     writer: PcapNgWriter<BufWriter<File>>,
     interfaces: u32,
+    filter: Option<Filter>,
     pub sums: Sums,
     is_dirty: bool,
 }
 
 impl Output {
-    /// Makes the file, for its owner alone.
-    pub fn create(path: &Path) -> anyhow::Result<Self> {
+    /// Makes the file, for its owner alone. It gets the packets that the filter keeps.
+    pub fn create(path: &Path, filter: Option<Filter>) -> anyhow::Result<Self> {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -65,7 +71,7 @@ impl Output {
             .open(path)
             .with_context(|| format!("{} cannot be written", path.display()))?;
         let writer = PcapNgWriter::new(BufWriter::new(file))?;
-        Ok(Self { writer, interfaces: 0, sums: Sums::default(), is_dirty: true })
+        Ok(Self { writer, interfaces: 0, filter, sums: Sums::default(), is_dirty: true })
     }
 
     /// A further interface.
@@ -79,20 +85,24 @@ impl Output {
             ],
         })?;
         self.interfaces += 1;
-        Ok(Interface(self.interfaces - 1))
+        Ok(Interface { number: self.interfaces - 1, link: linktype })
     }
 
-    /// Writes a packet with the time of now.
+    /// Writes a packet with the time of now, if the filter keeps it, and counts it with its `bytes`.
     pub fn packet(
         &mut self,
-        Interface(interface): Interface,
+        Interface { number, link }: Interface,
         packet: &[u8],
         direction: Direction,
+        bytes: usize,
     ) -> anyhow::Result<()> {
+        if self.filter.as_ref().is_some_and(|filter| !filter.keeps(link, packet)) {
+            return Ok(());
+        }
         let flags = direction as u32;
         let options = (flags != 0).then_some(EnhancedPacketOption::Flags(flags));
         let written = self.writer.write_pcapng_block(EnhancedPacketBlock {
-            interface_id: interface,
+            interface_id: number,
             timestamp: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             original_len: u32::try_from(packet.len()).unwrap_or(u32::MAX),
             data: packet.into(),
@@ -100,6 +110,7 @@ impl Output {
         })?;
         self.sums.file_bytes += written as u64;
         self.sums.packets += 1;
+        self.sums.bytes += bytes as u64;
         self.is_dirty = true;
         Ok(())
     }

@@ -49,20 +49,12 @@ impl Ends {
         ]
     }
 
-    /// The packets of bytes that an end sends.
-    pub fn bytes(&mut self, from: usize, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let packet = |payload: &[u8]| {
-            let [own, other] = [self.sequence[from], self.sequence[1 - from]];
-            let length = u32::try_from(payload.len()).unwrap_or(0);
-            self.sequence[from] = own.wrapping_add(length);
-            (own, other, payload.to_vec())
-        };
-        let parts: Vec<_> = bytes.chunks(PAYLOAD_MAX).map(packet).collect();
-        let flags = flags::PUSH | flags::ACK;
-        let packet = |(own, other, payload): (u32, u32, Vec<u8>)| {
-            self.packet(from, own, other, flags, &payload)
-        };
-        parts.into_iter().map(packet).collect()
+    /// The packet of bytes that an end sends, [`PAYLOAD_MAX`] at most.
+    pub fn bytes(&mut self, from: usize, payload: &[u8]) -> Vec<u8> {
+        let [own, other] = [self.sequence[from], self.sequence[1 - from]];
+        let length = u32::try_from(payload.len()).unwrap_or(0);
+        self.sequence[from] = own.wrapping_add(length);
+        self.packet(from, own, other, flags::PUSH | flags::ACK, payload)
     }
 
     /// The packets by which a connection ends.
@@ -136,21 +128,20 @@ mod tests {
         assert_eq!(checksum(&syn[..20]), 0, "the sum over a right header");
         assert_eq!((&syn[12..16], &syn[20..22]), (&[10, 0, 0, 2][..], &5000_u16.to_be_bytes()[..]));
         assert_eq!(syn[33], flags::SYN);
-        let long = vec![7; PAYLOAD_MAX + 5];
-        let packets = ends.bytes(1, &long);
+        let long = vec![7; PAYLOAD_MAX];
+        let packets = [ends.bytes(1, &long), ends.bytes(1, &long[..5])];
         let number = |packet: &[u8]| u32::from_be_bytes(packet[24..28].try_into().expect("4"));
-        assert_eq!(packets.len(), 2);
         assert_eq!((number(&packets[0]), packets[0].len()), (1, 40 + PAYLOAD_MAX));
         assert_eq!(number(&packets[1]), 60_001);
-        assert_eq!(ends.bytes(0, b"x")[0][28..32], 60_006_u32.to_be_bytes(), "acknowledged");
+        assert_eq!(ends.bytes(0, b"x")[28..32], 60_006_u32.to_be_bytes(), "acknowledged");
         ends.seek(1, 1 << 32);
-        assert_eq!(number(&ends.bytes(1, b"y")[0]), 1, "numbers wrap");
+        assert_eq!(number(&ends.bytes(1, b"y")), 1, "numbers wrap");
     }
 
     #[test]
     fn ends_of_two_families_are_those_of_ipv6() {
         let mut ends = Ends::new([at("[2001:db8::1]:80"), at("[::1]:5")]);
-        let packet = &ends.bytes(0, b"abc")[0];
+        let packet = ends.bytes(0, b"abc");
         assert_eq!((packet[0], packet.len(), packet[5]), (0x60, 40 + 20 + 3, 23));
     }
 }
