@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use weft_memory::CopyMode;
 use weft_socket::{Limits, ReadError, ReceiveSide, SendSide, Side, WriteError};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
@@ -27,35 +26,29 @@ const MARGIN: u32 = 2;
 /// seven times slower. Programs meet all cases, because threads and virtual cores move. So the
 /// slowest turns are compared, and plain stores must win by a margin. The margin is the most that
 /// the choice of non-temporal stores can cost.
+///
+/// The threads are not bound to cores. Linux 6.18 was seen not to run a thread for 4 s and more that
+/// had just bound itself to a core where another program spun, so that a daemon which was stopped
+/// meanwhile did not end.
 pub fn measure(layout: LaneLayout, limits: Limits) -> CopyAdvice {
-    let cores = two_cores();
     let (mut plain, mut nontemporal) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..ROUNDS {
         for (copy, longest) in
             [(CopyMode::Plain, &mut plain), (CopyMode::NonTemporal, &mut nontemporal)]
         {
-            *longest = stream(layout, limits, copy, cores).unwrap_or(TIME_MAX).max(*longest);
+            *longest = stream(layout, limits, copy).unwrap_or(TIME_MAX).max(*longest);
         }
     }
     tracing::debug!(?plain, ?nontemporal, "longest time to stream {BYTES} bytes");
     if plain * MARGIN < nontemporal { CopyAdvice::Plain } else { CopyAdvice::NonTemporal }
 }
 
-fn stream(
-    layout: LaneLayout,
-    limits: Limits,
-    copy: CopyMode,
-    cores: Option<(usize, usize)>,
-) -> Option<Duration> {
+fn stream(layout: LaneLayout, limits: Limits, copy: CopyMode) -> Option<Duration> {
     let (sender, file) = ShmLane::create(layout, copy).ok()?;
     let receiver = ShmLane::open(std::os::fd::AsFd::as_fd(&file), 1, copy).ok()?;
     let stop = AtomicBool::new(false);
     let (received, elapsed) = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            pin(cores.map(|cores| cores.0));
-            send_all(&sender, limits, &stop);
-        });
-        pin(cores.map(|cores| cores.1));
+        scope.spawn(|| send_all(&sender, limits, &stop));
         let start = Instant::now();
         let received = receive_all(&receiver, start);
         stop.store(true, Ordering::Relaxed);
@@ -91,23 +84,6 @@ fn receive_all(lane: &ShmLane, start: Instant) -> usize {
         }
     }
     received
-}
-
-/// The first and the last core that this process may use, if these are two. On a single core the
-/// reader finds everything in its cache, so a measurement there says nothing about two cores.
-fn two_cores() -> Option<(usize, usize)> {
-    let allowed = sched_getaffinity(None).ok()?;
-    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
-    Some((cores.next()?, cores.next_back()?))
-}
-
-/// Keeps this thread on one core. If the system refuses, the thread runs where it is put.
-fn pin(core: Option<usize>) {
-    if let Some(core) = core {
-        let mut wanted = CpuSet::new();
-        wanted.set(core);
-        let _ = sched_setaffinity(None, &wanted);
-    }
 }
 
 #[cfg(test)]

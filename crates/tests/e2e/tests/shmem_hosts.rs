@@ -168,7 +168,7 @@ fn collectives_are_right_on_hosts_of_unequal_sizes() -> Outcome {
     let job = Job::new()?;
     let program = job.rules();
     let rules = ["reductions", "long_collectives", "sets"];
-    for (hosts, pes) in [("one:1,two:1", 2), ("one:4,two:1", 5), ("one:1,two:2", 6)] {
+    for (hosts, pes) in [("one:4,two:1", 5), ("one:1,two:2", 6)] {
         let ended = job.ended(job.oshrun_on(hosts, pes, &program, &rules)).success();
         for rule in rules {
             let said = format!("{rule} is right on {pes} PEs");
