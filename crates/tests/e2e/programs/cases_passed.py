@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 
-from semantics import case, exactly, pattern, served_by_a_child
+from semantics import case, exactly, pattern
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 # _LINUX_CAPABILITY_VERSION_3
@@ -101,33 +101,6 @@ class passed_with_bytes_unread_and_half_closed_of_a_peer_that_closed(
 @case
 class passed_without_rights_of_a_peer_that_closed(of_a_peer_that_closed(230_000, False)):
     pass
-
-
-@case
-class passed_with_bytes_unread_of_a_peer_that_was_killed:
-    """A child of the server writes and is killed before the client passes its end on."""
-
-    def server(t):
-        def serve(c):
-            turns(c, False)
-            c.sendall(pattern(5_000))
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-        pid = served_by_a_child(t, serve)
-        os.waitpid(pid, os.WUNTRACED)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        t.sync()
-        t.sync()
-
-    def client(t):
-        s = t.connect()
-        turns(s, True)
-        t.sync()
-        passed = pass_on(t, s)
-        # Behind them is an end, or a reset.
-        t.say(exactly(passed, 5_000) == pattern(5_000))
-        t.sync()
 
 
 def of_a_peer_that_is_stopped(sent, has_rights, send_buffer=None, ends=False):
