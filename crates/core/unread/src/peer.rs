@@ -9,7 +9,6 @@
 //!   connection alive after the peer's end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Dir, Mode, OFlags};
@@ -21,8 +20,9 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use crate::socket_table::{Ends, Table};
 use crate::{Put, sys};
 
-/// How long the kernel may take to take all bytes. It was asked for room before.
-const SENDS_WITHIN: Duration = Duration::from_secs(1);
+/// How often the kernel may say that it takes nothing, with 1 ms in between. It was asked for room
+/// before.
+const TRIES: usize = 1000;
 /// How many bytes may be on their way to a reader that takes none.
 const ON_THE_WAY_MAX: usize = 16 << 20;
 /// `SO_BUF_LOCK` of `asm-generic/socket.h`: which buffers the program has sized itself.
@@ -78,12 +78,13 @@ impl PeerSocket {
 }
 
 fn send_all(socket: BorrowedFd<'_>, bytes: &[u8]) -> Put {
-    let start = Instant::now();
     let mut rest = bytes;
+    let mut tries = 0;
     while !rest.is_empty() {
         match rustix::net::send(socket, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(sent) => rest = &rest[sent.min(rest.len())..],
-            Err(Errno::AGAIN | Errno::INTR) if start.elapsed() < SENDS_WITHIN => {
+            Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => {
+                tries += 1;
                 let moment = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
                 let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], Some(&moment));
             }
