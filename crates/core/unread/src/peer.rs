@@ -120,13 +120,29 @@ fn hold_more(socket: BorrowedFd<'_>, bytes: usize) -> Option<Former> {
         // Before Linux 5.14 the size stays as it is now.
         locks: sys::option(socket, libc::SOL_SOCKET, SO_BUF_LOCK).ok()?,
     };
-    // The kernel doubles the number. It takes the smaller one of a limit where the caller has no
-    // right to more.
+    // The kernel doubles the number.
     let wanted = on_the_way + bytes + bytes / 8;
     if set_socket_send_buffer_size_force(socket, wanted).is_err() {
-        set_socket_send_buffer_size(socket, wanted.max(former.bytes / 2)).ok()?;
+        if wanted > largest() {
+            // The kernel would take less, and might make the buffer smaller.
+            return None;
+        }
+        set_socket_send_buffer_size(socket, wanted).ok()?;
     }
     Some(former)
+}
+
+/// The largest size that a process without rights may give to a send buffer; 0 if the kernel does
+/// not tell.
+fn largest() -> usize {
+    const PATH: &str = "/proc/sys/net/core/wmem_max";
+    let read = || {
+        let file = rustix::fs::open(PATH, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mut text = [0; 32];
+        let length = rustix::io::read(&file, &mut text).ok()?;
+        std::str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
+    };
+    read().unwrap_or(0)
 }
 
 impl Former {
@@ -173,4 +189,53 @@ fn numbers(path: &str) -> impl Iterator<Item = i32> + use<> {
         .into_iter()
         .flatten()
         .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("listening");
+        (client, listener.accept().expect("connected").0)
+    }
+
+    #[test]
+    fn bytes_go_into_a_buffer_that_is_too_small_and_keeps_its_size() {
+        let (mut reader, peer) = pair();
+        set_socket_send_buffer_size(&peer, 4_096).expect("a socket");
+        let size = sockopt::socket_send_buffer_size(&peer).expect("a socket");
+        let locks = sys::option(peer.as_fd(), libc::SOL_SOCKET, SO_BUF_LOCK);
+        assert!(room_to_send(peer.as_fd()) < 50_000);
+        let copy = PeerSocket::of(reader.as_fd()).expect("a socket of this process");
+        let bytes: Vec<u8> = (0..50_000_u32).map(|number| (number % 251) as u8).collect();
+        assert_eq!(copy.send(&bytes, true), Put::All);
+        assert_eq!(sockopt::socket_send_buffer_size(&peer), Ok(size));
+        assert_eq!(sys::option(peer.as_fd(), libc::SOL_SOCKET, SO_BUF_LOCK), locks);
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).expect("the bytes and the end");
+        assert!(read == bytes, "{} bytes", read.len());
+    }
+
+    #[test]
+    fn a_buffer_that_the_kernel_sized_stays_with_the_kernel() {
+        let (reader, peer) = pair();
+        let copy = PeerSocket::of(reader.as_fd()).expect("a socket of this process");
+        let bytes = vec![1; room_to_send(peer.as_fd()) + 50_000];
+        if bytes.len() < largest() {
+            assert_eq!(copy.send(&bytes, false), Put::All);
+        }
+        assert_eq!(sys::option(peer.as_fd(), libc::SOL_SOCKET, SO_BUF_LOCK), Ok(0));
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_has_no_socket() {
+        let (reader, peer) = pair();
+        assert!(PeerSocket::of(reader.as_fd()).is_some());
+        drop(peer);
+        assert!(PeerSocket::of(reader.as_fd()).is_none());
+    }
 }

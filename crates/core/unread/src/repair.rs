@@ -83,3 +83,48 @@ fn fill(socket: BorrowedFd<'_>, bytes: &[u8]) -> bool {
     let is_back = queue(NO_QUEUE) && repair(socket, OFF).is_ok();
     is_back && rest.is_empty()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("listening");
+        (client, listener.accept().expect("connected").0)
+    }
+
+    /// Waits until the kernel has told the end.
+    fn await_end(socket: &TcpStream) {
+        let state = || sys::option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO);
+        while state().is_ok_and(|info| info & 0xff != CLOSE_WAIT) {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_queue_is_filled_anew_and_ends_and_a_living_peer_is_left_alone() {
+        let (mut reader, mut peer) = pair();
+        peer.write_all(&[9; 1000]).expect("room");
+        assert_eq!(replace_unread(reader.as_fd(), b"x"), Put::Nothing, "the peer is there");
+        drop(peer);
+        await_end(&reader);
+        let bytes: Vec<u8> = (0..300_000_u32).map(|number| (number % 251) as u8).collect();
+        let put = replace_unread(reader.as_fd(), &bytes);
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).expect("bytes and the end");
+        if put == Put::Nothing {
+            assert_eq!(read, [9; 1000], "without the right to that nothing changes");
+            return eprintln!("skipped: this process may not repair connections");
+        }
+        assert_eq!(put, Put::All);
+        assert!(read == bytes, "{} bytes", read.len());
+        // The kernel at the other end answers the first write with a reset.
+        while reader.write_all(b"x").is_ok() {
+            std::thread::yield_now();
+        }
+    }
+}
