@@ -57,9 +57,11 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
                 for what in [WaitFor::Data, WaitFor::Room] {
                     self.common.note_stale_if(|| self.lane.disarm(what));
                 }
+                // Some may not have come, since the kernel has no more room for them here. They are
+                // in the peer's socket, where the bytes of the lane go behind them.
                 let left = usize::try_from(left).unwrap_or(usize::MAX);
                 self.common.remaining(self.common.stale()) == 0
-                    && self.shadow.peek(&mut vec![0; left + 1]) == left
+                    && self.shadow.peek(&mut vec![0; left + 1]) <= left
             }
             _ => false,
         }

@@ -398,7 +398,10 @@ pub fn listening(token: u64, socket: RawFd) {
 
 /// Asks the daemon to put `bytes` into the kernel's connection of `socket`.
 pub fn put_unread(token: u64, socket: RawFd, way: PutWay, bytes: &[u8]) -> Put {
-    /// How long the daemon may take once it has begun.
+    /// How long the daemon may take to begin. It looks through all descriptors of the host, and the
+    /// caller waits as long for a peer that does not look.
+    const BEGINS_NS: u64 = 1_000_000_000;
+    /// How long it may take then.
     const BEGUN_NS: u64 = 10_000_000_000;
     let Some(mut state) = STATE.lock() else { return Put::Nothing };
     let Some(memory) = sealed(bytes) else { return Put::Nothing };
@@ -408,7 +411,7 @@ pub fn put_unread(token: u64, socket: RawFd, way: PutWay, bytes: &[u8]) -> Put {
         lost(&mut state, errno);
         return Put::Nothing;
     }
-    let mut until = sys::now_ns() + u64::from(answer_ms()) * 1_000_000;
+    let mut until = sys::now_ns() + BEGINS_NS;
     let mut waits_for_begun = false;
     loop {
         let left = until.saturating_sub(sys::now_ns()).div_ceil(1_000_000);
