@@ -40,6 +40,8 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("weft-open", "weft-transport-ofi"),
     // It needs the trait of the store alone.
     ("weft-redis", "weft-kv"),
+    // It asks for the network namespace of a socket.
+    ("weft-unread", "weft-channel"),
     // Its packets take routes.
     ("weft-network", "weft-routing"),
     // It registers memory with the library.
@@ -50,7 +52,8 @@ const SIBLINGS: &[(&str, &str)] = &[
 
 /// Crates that may contain `unsafe`. `weft-channel` needs it for the socket calls that the preload
 /// library makes inside its hooks; all of them are in its `sys.rs`. `weft-pmi` borrows the
-/// descriptor that a launcher named in a variable.
+/// descriptor that a launcher named in a variable. `weft-unread` sets options of sockets that
+/// rustix does not know, all in its `sys.rs`.
 const UNSAFE: &[&str] = &[
     "weft-channel",
     "weft-file-io",
@@ -60,6 +63,7 @@ const UNSAFE: &[&str] = &[
     "weft-transport-shm",
     "weft-libfabric",
     "weft-pmi",
+    "weft-unread",
     "weft-preload",
     "weft-pgas",
     "weft-shmem",

@@ -154,6 +154,30 @@ pub enum OfferBetweenHosts {
     Always = 2,
 }
 
+/// How unread bytes get into the kernel's connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum PutWay {
+    /// By the socket at the other end, as its process would send them.
+    AsPeer = 0,
+    /// The same, and the direction ends behind them.
+    AsPeerWithEnd = 1,
+    /// The process at the other end has closed. They replace all that is unread.
+    InPlaceOfUnread = 2,
+}
+
+/// The fate of unread bytes that the daemon was to put into the kernel's connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum PutFate {
+    /// Nothing changed.
+    Nothing = 0,
+    /// All lie there.
+    All = 1,
+    /// The kernel took a part of them, so the connection was reset.
+    Reset = 2,
+}
+
 crate::forms! {
 /// Messages of kinds 1 to 31. A program chooses its `token` numbers; they mean nothing to other
 /// programs.
@@ -284,6 +308,24 @@ pub enum Control: u16 {
     },
     /// The memory of its lane comes with the message, for reading alone.
     Tapped = 26,
+    /// Asks the daemon to put the bytes of a memory into the kernel's connection of a socket, where
+    /// only a lane has them. The socket and the sealed memory come with the message. The daemon
+    /// seals the memory against writing before it begins. A program that waits no more seals it
+    /// against further seals, and looks whether the daemon has begun. The daemon answers with
+    /// [`Control::WasPut`].
+    PutUnread = 27 {
+        /// The program's number for the connection.
+        token: u64,
+        /// The way by which they get there.
+        way: PutWay,
+    },
+    /// The answer to [`Control::PutUnread`].
+    WasPut = 28 {
+        /// The token of the question.
+        token: u64,
+        /// The fate of the bytes.
+        fate: PutFate,
+    },
     /// Asks the daemon to end.
     Stop = 11,
     /// The daemon is about to end.
@@ -291,8 +333,8 @@ pub enum Control: u16 {
 }
 }
 
-/// Kinds that the daemon itself handles: greeting, status, stop.
-pub const NODE_KINDS: &[RangeInclusive<u16>] = &[1..=1, 9..=9, 11..=11];
+/// Kinds that the daemon itself handles: greeting, status, stop, unread bytes.
+pub const NODE_KINDS: &[RangeInclusive<u16>] = &[1..=1, 9..=9, 11..=11, 27..=27];
 /// Kinds that the connections service owns: offer, withdraw, listening, join, tap.
 pub const CONNECTION_KINDS: &[RangeInclusive<u16>] = &[4..=4, 7..=8, 13..=13, 25..=25];
 /// Kinds that the fabric service owns: link, expel, network.
@@ -359,6 +401,8 @@ impl Control {
 byte_form!(End: Accepted, Connected);
 byte_form!(CopyAdvice: Plain, NonTemporal);
 byte_form!(OfferBetweenHosts: Never, IfFaster, Always);
+byte_form!(PutWay: AsPeer, AsPeerWithEnd, InPlaceOfUnread);
+byte_form!(PutFate: Nothing, All, Reset);
 
 impl Form for Advice {
     fn take(bytes: &mut &[u8]) -> Option<Self> {
@@ -450,6 +494,14 @@ mod tests {
             Just(Control::StatusReply),
             Just(Control::AskWays),
             any::<bool>().prop_map(|any_over_fabric| Control::Ways { any_over_fabric }),
+            (any::<u64>(), 0..3_usize).prop_map(|(token, which)| {
+                use PutWay::{AsPeer, AsPeerWithEnd, InPlaceOfUnread};
+                Control::PutUnread { token, way: [AsPeer, AsPeerWithEnd, InPlaceOfUnread][which] }
+            }),
+            (any::<u64>(), 0..3_usize).prop_map(|(token, which)| {
+                let fate = [PutFate::Nothing, PutFate::All, PutFate::Reset][which];
+                Control::WasPut { token, fate }
+            }),
             Just(Control::Stop),
             Just(Control::Stopping),
         ]

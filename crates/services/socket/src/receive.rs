@@ -149,7 +149,8 @@ impl ReceiveSide {
         matches!(Self::peer_closed(lane), None | Some(closed::WRITING))
     }
 
-    /// The unread bytes of the lane, which stay there, for an end that requested them over TCP.
+    /// The unread bytes of the lane, which stay there, for an end that requested them over TCP or
+    /// whose peer is gone.
     pub(crate) fn look_at_rest<L: Lane>(&mut self, lane: &L) -> Option<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(self.rest(lane).bytes).ok()?];
         (self.read_rest(lane, &mut bytes, true) == bytes.len()).then_some(bytes)
@@ -167,13 +168,14 @@ impl ReceiveSide {
 
     /// Reads what the peer was asked to send again. Returns how many bytes that is.
     fn read_rest<L: Lane>(&mut self, lane: &L, target: &mut [u8], peek: bool) -> usize {
-        if target.is_empty() || !self.has_asked() {
+        let former = self.state.get();
+        if target.is_empty() || former == ReceiveState::Broken {
             return 0;
         }
         self.state.set(ReceiveState::Open);
         let read = self.read(lane, target, peek).map_or(0, |reading| reading.bytes);
         if self.state.get() == ReceiveState::Open {
-            self.state.set(ReceiveState::AwaitingResend);
+            self.state.set(former);
         }
         read
     }

@@ -421,6 +421,18 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         }
     }
 
+    /// True if bytes are unread on the lane, even if the peer was asked to send them again, or on
+    /// TCP in front of the boundary to the lane. The kernel's close then resets the connection.
+    pub fn has_unread(&mut self) -> bool {
+        match self.origin() {
+            Origin::Tcp { .. } => {
+                let there = self.shadow.peek(&mut [0]);
+                self.state.data_of(self.lane, there) > 0
+            }
+            Origin::Lane | Origin::Wakeups(_) | Origin::Return => self.state.has_unread(self.lane),
+        }
+    }
+
     /// True if the next bytes lie on the lane.
     pub fn has_lane_data(&mut self) -> bool {
         self.origin() == Origin::Lane && self.state.has_data(self.lane)

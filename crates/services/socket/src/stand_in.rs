@@ -18,6 +18,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use weft_fabric::{Carry, Lane, WaitFor};
 
+use crate::common::Peer;
+use crate::medium::peer_rings;
 use crate::receive::ReceiveSide;
 use crate::receiving::Receiving;
 use crate::route::{Origin, PeerRoute, word};
@@ -55,9 +57,11 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
                 for what in [WaitFor::Data, WaitFor::Room] {
                     self.common.note_stale_if(|| self.lane.disarm(what));
                 }
+                // Some may not have come, since the kernel has no more room for them here. They are
+                // in the peer's socket, where the bytes of the lane go behind them.
                 let left = usize::try_from(left).unwrap_or(usize::MAX);
                 self.common.remaining(self.common.stale()) == 0
-                    && self.shadow.peek(&mut vec![0; left + 1]) == left
+                    && self.shadow.peek(&mut vec![0; left + 1]) <= left
             }
             _ => false,
         }
@@ -81,6 +85,33 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
             self.lane.post(word::STANDS_IN, 0);
         }
         found.map(|bytes| OnLaneAlone { bytes, is_end })
+    }
+
+    /// The bytes that this end has not read of a peer that is gone: those on TCP before the lane,
+    /// and those of the lane. `None` if the peer may send more, or what is unread lies on TCP alone.
+    pub fn rest_of_gone_peer(&mut self) -> Option<Vec<u8>> {
+        let before = match self.origin() {
+            Origin::Lane => 0,
+            Origin::Tcp { at_most: Some(left @ ..=BEFORE_MAX) } => left,
+            _ => return None,
+        };
+        let is_gone = match ReceiveSide::peer_closed(self.lane) {
+            None | Some(closed::WRITING) => {
+                self.common.peer() != Peer::Alive && !ReceiveSide::ended_on_tcp(self.lane)
+            }
+            Some(_) => true,
+        };
+        let stays = PeerRoute::of(self.lane).leaving().is_none();
+        if !peer_rings(self.lane) || !is_gone || !stays {
+            return None;
+        }
+        let mut bytes = vec![0; usize::try_from(before).ok()?];
+        if self.shadow.peek(&mut bytes) < bytes.len() {
+            return None;
+        }
+        let rest = self.state.look_at_rest(self.lane).filter(|rest| !rest.is_empty())?;
+        bytes.extend(rest);
+        Some(bytes)
     }
 
     /// Ends what [`Receiving::begin_stand_in`] began. `sent` is what it returned, if that lies in

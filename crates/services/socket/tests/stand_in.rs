@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use weft_fabric::{WaitFor, Wake};
 use weft_socket::{
-    Common, Leave, Limits, OnLaneAlone, Origin, ReceiveSide, Receiving, SendSide, Sending, Shadow,
+    Common, Leave, Limits, OnLaneAlone, Origin, Peer, ReceiveSide, Receiving, SendSide, Sending, Shadow,
     Side, Unread, closed,
 };
 use weft_transport_shm::lane::ShmLane;
@@ -29,7 +29,9 @@ impl Shadow for &Kernel {
     }
 
     fn peek(&self, target: &mut [u8]) -> usize {
-        target.len().min(self.unread.len())
+        let seen = target.len().min(self.unread.len());
+        target[..seen].copy_from_slice(&self.unread[..seen]);
+        seen
     }
 
     fn is_acknowledged(&self) -> bool {
@@ -191,17 +193,13 @@ fn a_writer_does_not_follow_a_reader_that_is_stopped_amid_its_work() {
 
 #[test]
 fn what_lies_on_tcp_before_the_lane_stays_there() {
-    for (unread, is_there) in [(50, true), (51, false), (49, false)] {
+    for (unread, is_there) in [(50, true), (49, true), (51, false)] {
         let mut ends = Ends::new();
         ends.write(&[7; 300]);
         ends.reader_leaves();
         let kernel = Kernel { unread: vec![0; unread], ..Kernel::default() };
         let found = ends.receiving(&kernel).begin_stand_in();
-        assert_eq!(
-            found.is_some(),
-            is_there,
-            "a wakeup lies behind them, or some are on their way"
-        );
+        assert_eq!(found.is_some(), is_there, "{unread}: a wakeup may lie behind them");
         if let Some(found) = found {
             assert_eq!(found.bytes, [7; 300]);
             ends.receiving(&kernel).end_stand_in(Some(&found));
@@ -235,4 +233,62 @@ fn an_end_that_was_told_on_the_lane_alone_is_told_on_tcp() {
         let found = ends.receiving(&kernel).begin_stand_in();
         assert_eq!(found, Some(OnLaneAlone { bytes: vec![7; unread], is_end: true }));
     }
+}
+
+#[test]
+fn what_was_requested_and_did_not_come_is_unread_at_the_close() {
+    let mut ends = Ends::new();
+    ends.take_tcp();
+    let kernel = Kernel::default();
+    assert!(!ends.receiving(&kernel).has_unread());
+    ends.write(&[7; 300]);
+    ends.reader_leaves();
+    assert!(ends.receiving(&kernel).has_unread(), "the peer is to learn that it was not read");
+}
+
+#[test]
+fn what_lies_on_tcp_before_the_lane_is_unread_at_the_close_and_a_wakeup_is_not() {
+    let mut ends = Ends::new();
+    let kernel = Kernel { unread: vec![5; 50], ..Kernel::default() };
+    assert!(ends.receiving(&kernel).has_unread());
+    ends.take_tcp();
+    let kernel = Kernel { unread: vec![0], ..Kernel::default() };
+    assert!(!ends.receiving(&kernel).has_unread());
+}
+
+#[test]
+fn the_rest_of_a_peer_that_is_gone_is_all_that_nobody_read() {
+    let gone = |ends: &mut Ends, how: Option<u64>| match how {
+        Some(how) => {
+            ends.send.close(&ends.client, how);
+        }
+        None => ends.common.set_peer(Peer::Ended),
+    };
+    for how in [Some(closed::ORDERLY), Some(closed::RESET), None] {
+        for (takes_tcp, asks) in [(true, true), (true, false), (false, false), (false, true)] {
+            let mut ends = Ends::new();
+            if takes_tcp {
+                ends.take_tcp();
+            }
+            ends.write(&[7; 300]);
+            if asks {
+                ends.reader_leaves();
+            }
+            let unread = if takes_tcp { 0 } else { 50 };
+            let kernel = Kernel { unread: vec![5; unread], ..Kernel::default() };
+            assert_eq!(ends.receiving(&kernel).rest_of_gone_peer(), None, "it is there");
+            gone(&mut ends, how);
+            let expected = [vec![5; unread], vec![7; 300]].concat();
+            assert_eq!(ends.receiving(&kernel).rest_of_gone_peer(), Some(expected), "{how:?}");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_only_ended_its_direction_is_not_gone() {
+    let mut ends = Ends::new();
+    ends.take_tcp();
+    ends.write(&[7; 300]);
+    ends.send.close(&ends.client, closed::WRITING);
+    assert_eq!(ends.receiving(&Kernel::default()).rest_of_gone_peer(), None);
 }

@@ -11,11 +11,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use weft_channel::{Channel, ConnectError, Packet};
 use weft_memory::CopyMode;
-use weft_wire::control::{Advice, Control, CopyAdvice, End, Partner};
+use weft_unread::Put;
+use weft_wire::control::{
+    Advice, Control, CopyAdvice, End, Partner, PutFate, PutWay,
+};
 use weft_wire::stats::TcpReason;
 
 use crate::guard::{ForkLock, LocalLock};
@@ -392,6 +396,77 @@ pub fn listening(token: u64, socket: RawFd) {
     }
 }
 
+/// Asks the daemon to put `bytes` into the kernel's connection of `socket`.
+pub fn put_unread(token: u64, socket: RawFd, way: PutWay, bytes: &[u8]) -> Put {
+    /// How long the daemon may take to begin. It looks through all descriptors of the host, and the
+    /// caller waits as long for a peer that does not look.
+    const BEGINS_NS: u64 = 1_000_000_000;
+    /// How long it may take then.
+    const BEGUN_NS: u64 = 10_000_000_000;
+    let Some(mut state) = STATE.lock() else { return Put::Nothing };
+    let Some(memory) = sealed(bytes) else { return Put::Nothing };
+    let Ok(channel) = connected(&mut state) else { return Put::Nothing };
+    let question = Control::PutUnread { token, way }.emit();
+    if let Err(errno) = channel.send(&question, &[sys::borrow(socket), memory.as_fd()]) {
+        lost(&mut state, errno);
+        return Put::Nothing;
+    }
+    let mut until = sys::now_ns() + BEGINS_NS;
+    let mut waits_for_begun = false;
+    loop {
+        let left = until.saturating_sub(sys::now_ns()).div_ceil(1_000_000);
+        let packet = state.channel.as_ref().ok_or(Errno::PIPE).and_then(|held| {
+            held.channel.receive_within(u32::try_from(left).unwrap_or(u32::MAX))
+        });
+        match packet {
+            Ok(Some(packet)) => match Control::parse(&packet.bytes) {
+                Ok(Control::WasPut { token: answered, fate }) if answered == token => {
+                    return match fate {
+                        PutFate::Nothing => Put::Nothing,
+                        PutFate::All => Put::All,
+                        PutFate::Reset => Put::Reset,
+                    };
+                }
+                _ => {
+                    take_packet(&mut state, packet, NOBODY);
+                }
+            },
+            Err(Errno::TIMEDOUT) if withdraws(&memory) => return Put::Nothing,
+            Err(Errno::TIMEDOUT) if !waits_for_begun => {
+                waits_for_begun = true;
+                until = sys::now_ns() + BEGUN_NS;
+            }
+            other => {
+                lost(&mut state, other.err().unwrap_or(Errno::PIPE));
+                if withdraws(&memory) {
+                    return Put::Nothing;
+                }
+                // Nobody knows what lies in the kernel's connection.
+                let _ = rustix::net::connect_unspec(sys::borrow(socket));
+                return Put::Reset;
+            }
+        }
+    }
+}
+
+/// A memory with `bytes`, as the daemon takes it.
+fn sealed(bytes: &[u8]) -> Option<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = rustix::fs::memfd_create("weft-unread", flags).ok()?;
+    let mut done = 0;
+    while done < bytes.len() {
+        done += rustix::io::pwrite(&memory, &bytes[done..], done as u64).ok()?;
+    }
+    rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW).ok()?;
+    Some(memory)
+}
+
+/// Keeps the daemon from a memory of [`put_unread`]. False if it has begun.
+fn withdraws(memory: &OwnedFd) -> bool {
+    let _ = rustix::fs::fcntl_add_seals(memory, SealFlags::SEAL);
+    rustix::fs::fcntl_get_seals(memory).is_ok_and(|seals| !seals.contains(SealFlags::WRITE))
+}
+
 /// The channel, if it is open and its number still leads to the socket that was opened.
 fn checked(state: &mut State) -> Option<&Channel> {
     let ours = state.channel.as_ref().is_some_and(|held| {
@@ -406,6 +481,9 @@ fn checked(state: &mut State) -> Option<&Channel> {
 
 /// The channel, which is opened if need be.
 fn connected(state: &mut State) -> Result<&Channel, TcpReason> {
+    if !process::settings().options.socket_enable() {
+        return Err(TcpReason::Disabled);
+    }
     if checked(state).is_none() {
         let now = sys::now_ns();
         if now < state.retry_at_ns {

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use weft_socket::{Origin, Phase, SendSide, Side, closed};
+use weft_socket::{Phase, SendSide, Side, closed};
 use weft_wire::stats::{BYTES_TCP_RECEIVED, BYTES_TCP_SENT, TcpReason};
 
 use crate::arena::{self, Connection, flag};
@@ -138,6 +138,7 @@ impl Connection {
     /// Why a connection without a lane, which ends or shuts down in `phase`, stayed on TCP.
     pub fn why_still_on_tcp(&self, fd: RawFd, phase: Phase) -> TcpReason {
         match (phase, self.side()) {
+            _ if !process::settings().options.socket_enable() => TcpReason::Disabled,
             _ if self.has(flag::NO_LANE) => TcpReason::LimitReached,
             (Phase::Fresh, _) if self.has(flag::PUT_OFF) => TcpReason::DaemonLost,
             _ if !self.waits_are_seen(1) && moved_much(fd) => TcpReason::Unseen,
@@ -193,17 +194,10 @@ impl Connection {
         self.receiving().map_or(0, |receiving| receiving.state.taken())
     }
 
-    /// True if bytes are unread on the lane, or on TCP in front of the boundary to it: the kernel's
-    /// close then resets the connection, which the peer may learn from the lane alone.
+    /// True if the kernel's close would reset the connection, which the peer may learn from the
+    /// lane alone.
     fn has_unread(&self, fd: RawFd) -> bool {
-        self.receiving_on_lane(fd).is_some_and(|mut receiving| match receiving.origin() {
-            Origin::Tcp { .. } => {
-                let there = rustix::io::ioctl_fionread(sys::borrow(fd)).unwrap_or(0);
-                let there = usize::try_from(there).unwrap_or(usize::MAX);
-                receiving.state.data_of(receiving.lane, there) > 0
-            }
-            _ => receiving.has_lane_data(),
-        })
+        self.receiving_on_lane(fd).is_some_and(|mut receiving| receiving.has_unread())
     }
 
     /// Prepares for the kernel's close of the socket, after the last thread of the process. The

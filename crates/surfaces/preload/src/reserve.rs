@@ -33,6 +33,7 @@ use weft_socket::kept::{self, Misses};
 use weft_socket::{Phase, SendSide, Side};
 use weft_transport_shm::lane::ShmLane;
 use weft_transport_shm::lane::reserve::{FIRST_ROUND, Invitation, next_round};
+use weft_unread::socket_table::Ends;
 use weft_wire::control::Partner;
 
 use crate::arena::{self, Connection, NOT_KEPT, flag};
@@ -41,7 +42,6 @@ use crate::decision::ATTACHES_NS;
 use crate::guard::{ForkLock, LocalLock};
 use crate::history::Fnv;
 use crate::lane::Lane;
-use crate::other_end::Ends;
 use crate::{control, lanes, log, other_end, process, sys};
 
 /// During this many calls a connection looks for an invitation to it, or for the answer to its own.
@@ -287,7 +287,7 @@ impl Connection {
 
     /// [`should_prime`], with a number that both ends know: they choose the same connections.
     fn is_chosen(&self, fd: RawFd, wasted: u32) -> bool {
-        let number = Ends::of(fd).and_then(|ends| fingerprint(&ends, self.side()));
+        let number = Ends::of(sys::borrow(fd)).and_then(|ends| fingerprint(&ends, self.side()));
         number.is_some_and(|number| should_prime(self.side(), number, wasted))
     }
 
@@ -296,7 +296,7 @@ impl Connection {
         // As the accepting end, which asks for few.
         let is_chosen = || {
             let wasted = self.wasted().load(Ordering::Relaxed);
-            let number = Ends::of(fd).and_then(|ends| fingerprint(&ends, Side::Connected));
+            let number = Ends::of(sys::borrow(fd)).and_then(|ends| fingerprint(&ends, Side::Connected));
             number.is_some_and(|number| should_prime(Side::Accepted, number, wasted))
         };
         self.unclaimed().load(Ordering::Relaxed)
@@ -352,7 +352,7 @@ impl Connection {
     /// Offers kept lanes to the other end, one for each process that it may be; false when there is
     /// none for it now.
     pub fn invite(&self, fd: RawFd) -> bool {
-        let Some(ends) = Ends::of(fd) else { return false };
+        let Some(ends) = Ends::of(sys::borrow(fd)) else { return false };
         let Some(fingerprint) = fingerprint(&ends, Side::Connected) else { return false };
         let address = self.shared.address.load(Ordering::Relaxed);
         let Some(mut connecting) = CONNECTING.lock() else { return false };
@@ -564,7 +564,7 @@ impl Connection {
         if !is_any || self.is_shared() {
             return false;
         }
-        let Some(ends) = Ends::of(fd) else { return false };
+        let Some(ends) = Ends::of(sys::borrow(fd)) else { return false };
         let Some(fingerprint) = fingerprint(&ends, Side::Accepted) else { return false };
         // Readers are locked out before the claim. After it the other end may write to the lane,
         // and a reader that found no lane would take its wakeups for data of TCP.

@@ -171,6 +171,11 @@ impl Connection {
         if self.decide_for_kernel(fd) != Phase::Laned {
             return true;
         }
+        // Before this end tells the kernel of an end of its own direction.
+        if self.keeps_rest_of_peer(fd) {
+            self.go_on_without_lane(fd);
+            return true;
+        }
         self.request_resend(fd);
         self.send_over_tcp_for_good(fd)
     }
@@ -192,7 +197,12 @@ impl Connection {
             self.have_others_follow();
             match self.is_followed(fd, looked_at_end) {
                 Followed::Yes if self.is_through(fd) => break,
-                Followed::Never => return false,
+                Followed::Never if self.keeps_rest_of_peer(fd) => break,
+                // A peer that has just closed may have told so on the lane alone by now.
+                Followed::Never if looked_at_end || sys::now_ns() - start > ALONE_NS => {
+                    return false;
+                }
+                Followed::Never => {}
                 Followed::Yes | Followed::NotYet => {}
             }
             // The kernel shows the end of a peer that is gone, after all that this peer sent. A
@@ -213,11 +223,16 @@ impl Connection {
                 return false;
             }
         }
+        self.go_on_without_lane(fd);
+        true
+    }
+
+    /// Leaves the connection to the kernel, whose socket has all that is unread.
+    fn go_on_without_lane(&self, fd: RawFd) {
         self.stop_wakeups(fd);
         self.shared.phase.set(Phase::Declined);
         epoll::forget(*self);
         self.leave_lane_behind();
-        true
     }
 
     /// Has the other connections of this process follow peers that left their lanes. The other end
@@ -229,7 +244,7 @@ impl Connection {
                 && let Some(mut sending) = other.sending_on_lane(fd)
                 && let Some(how) = sending.leave_to_follow()
                 // Nobody reads while this call waits.
-                && sending.state.bytes_to_resend(sending.lane) <= sys::room_to_send(fd)
+                && sending.state.bytes_to_resend(sending.lane) <= weft_unread::room_to_send(sys::borrow(fd))
             {
                 sending.leave(how);
             }

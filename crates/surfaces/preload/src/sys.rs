@@ -336,13 +336,6 @@ pub fn is_acknowledged(fd: RawFd) -> bool {
     unacknowledged(fd) == Some(0)
 }
 
-/// How many bytes the kernel takes for certain, even if the peer reads none.
-pub fn room_to_send(fd: RawFd) -> usize {
-    let held = rustix::net::sockopt::socket_send_buffer_size(borrow(fd)).unwrap_or(0);
-    // The kernel counts its own bytes beside the data.
-    (held / 2).saturating_sub(unacknowledged(fd).unwrap_or(held))
-}
-
 /// Lets the kernel hold at least `bytes` that were sent, as far as it allows that.
 pub fn hold_more(fd: RawFd, bytes: usize) {
     let socket = borrow(fd);
@@ -386,19 +379,6 @@ pub fn socket_option(fd: RawFd, level: c_int, option: c_int) -> Option<c_int> {
     // SAFETY: the kernel writes at most `length` bytes of the int, and the length.
     let result = unsafe { raw(libc::SYS_getsockopt, words) };
     (result == 0).then_some(value)
-}
-
-/// The number of the network namespace of a socket; `None` before Linux 5.14.
-pub fn network_cookie(fd: RawFd) -> Option<u64> {
-    const SO_NETNS_COOKIE: c_int = 71;
-    let mut value: u64 = 0;
-    let mut length = 8u32;
-    let (pointer, size) = (&raw mut value, &raw mut length);
-    let (level, option) = (libc::SOL_SOCKET, SO_NETNS_COOKIE);
-    let words = [fd.word(), level.word(), option.word(), pointer.word(), size.word(), 0];
-    // SAFETY: the kernel writes at most `length` bytes of the number, and the length.
-    let result = unsafe { raw(libc::SYS_getsockopt, words) };
-    (result == 0 && length == 8).then_some(value)
 }
 
 /// True when an on/off option of TCP is on; `None` when the kernel does not know the option.

@@ -25,6 +25,7 @@ use crate::reports::{Reports, WAIT_WITHIN};
 use crate::service::host::{ANSWER_WITHIN, Host};
 use crate::service::{Event, Outgoing, Request, Service};
 use crate::status::{DaemonStatus, QuotaStatus, Status};
+use crate::unread;
 use crate::watching::Page;
 
 /// Most services: each has a bit in [`Line`].
@@ -128,6 +129,11 @@ impl Hub {
         let Some(&service) = self.routes.get(&kind) else {
             return match Control::parse(&bytes) {
                 Ok(Control::Hello { name, .. }) => self.welcome(line, name, descriptors),
+                Ok(Control::PutUnread { token, way }) => {
+                    let fate = unread::put(line.peer().uid, way, &descriptors);
+                    self.reply(line, &Control::WasPut { token, fate });
+                    Verdict::Continue
+                }
                 Ok(control) => self.handle_own(line, kind, control),
                 Err(error) => self.reject(line, &error),
             };

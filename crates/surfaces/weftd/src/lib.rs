@@ -34,6 +34,7 @@ mod status;
 mod stopped;
 mod supervisor;
 mod trying;
+mod unread;
 mod users;
 mod watching;
 

@@ -21,6 +21,8 @@ TYPE = 0x88B5  # For experiments (IEEE 802).
 GROUP = "239.1.2.3"
 PORT = 5000
 LIMIT = 150
+# For how many seconds a packet may be on its way on a busy machine. Nobody sends it again.
+BUSY = 20
 # The default is twelve seconds: hosts of users may have joined groups before the daemon began.
 LEARN_MS = 1000
 
@@ -637,8 +639,8 @@ def daemons():
         os.kill(pid, signal.SIGKILL)
         wait_for(lambda: weft("status", "--node", name, check=False).returncode != 0)
 
-    def reaches(host="10.79.0.2"):
-        ping = ["ping", "-q", "-c", "1", "-W", "1", host]
+    def reaches(host="10.79.0.2", within=1):
+        ping = ["ping", "-q", "-c", "1", "-W", str(within), host]
         command = ["ip", "netns", "exec", names[0], *ping]
         return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
 
@@ -663,12 +665,13 @@ def daemons():
             subprocess.run(command, check=True, timeout=LIMIT)
             # These are more packets than are kept for the node; in the end the peer is given up.
             wait_for(lambda: reaches("10.79.0.3"))
-            assert all(reaches("10.79.0.3") for _ in range(20)) and not reaches()
+            # On a busy machine an answer may be late, and must come all the same.
+            assert all(reaches("10.79.0.3", BUSY) for _ in range(20)) and not reaches()
         finally:
             os.kill(pid, signal.SIGCONT)
         wait_for(reaches)
         kill("e2e-segment")
-        assert all(reaches() for _ in range(20))
+        assert all(reaches(within=BUSY) for _ in range(20))
         weft("daemon", "--node", "e2e-segment", "--background")
         kill(names[1])
         start(1)

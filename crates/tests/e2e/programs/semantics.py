@@ -188,7 +188,7 @@ def fill(connection):
 def load(name=None):
     """Loads the file that defines the case; all files when no name is given or found."""
     modules = "stream connection readiness fairness process programs inherited buffers calls "
-    modules += "kernel options threads"
+    modules += "kernel options passed threads"
     for module in modules.split():
         if name:
             path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"cases_{module}.py")

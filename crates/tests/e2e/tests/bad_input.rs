@@ -175,8 +175,11 @@ fn a_switched_off_fabric_is_tcp() -> Outcome {
         command.args(words);
         command
     };
-    let (_, client) = exchange(&node, command, command);
-    assert_eq!(client.statistics().fabric.connections, 0, "{}", client.report());
+    let (server, client) = exchange(&node, command, command);
+    for ended in [&server, &client] {
+        ended.statistics().assert_all_tcp(1);
+        assert!(ended.stderr.contains("switched off"), "{}", ended.report());
+    }
     assert!(!node.socket().exists(), "no daemon was needed");
     Ok(())
 }

@@ -41,7 +41,8 @@ extern "C" fn start() {
     let enabled = options.socket_enable();
     // The socket was named: `weft run` refuses the option without one.
     weft_channel::trust_user(options.daemon_trust_uid());
-    if !process::configure(options) || !enabled {
+    // A library that is switched off only counts, for those who want to read that.
+    if !process::configure(options) || !enabled && !stats::are_read() {
         return;
     }
     let Some(socket) = socket else {
