@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,7 +23,7 @@ pub struct Staged {
 }
 
 /// The packages of the workspace that make what is installed.
-const PACKAGES: [&str; 4] = ["weft-cli", "weft-preload", "weft-shmem", "weft-fi"];
+const PACKAGES: [&str; 5] = ["weft-cli", "weft-preload", "weft-shmem", "weft-fi", "weft-c"];
 
 /// Builds and installs below `root`.
 pub fn stage(build: &Build, root: &Path) -> anyhow::Result<Staged> {
@@ -52,9 +53,14 @@ pub fn stage(build: &Build, root: &Path) -> anyhow::Result<Staged> {
         let is_page = file.starts_with("usr/share/man") && !path.is_symlink();
         if is_page {
             ran(Command::new("gzip").args(["-9", "--no-name"]).arg(&path))?;
-        } else if is_program(&path)? {
+            continue;
+        }
+        let kind = kind_of(&path)?;
+        if kind != Kind::Other {
             // Nobody needs the symbols of debuggers to run it.
             ran(Command::new("strip").arg("--strip-debug").arg(&path))?;
+        }
+        if kind == Kind::Program {
             glibc.extend(glibc_of(&path)?);
         }
     }
@@ -99,9 +105,28 @@ pub fn visited(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Whether a file is a program or a library.
-fn is_program(path: &Path) -> anyhow::Result<bool> {
-    Ok(!path.is_symlink() && fs::read(path)?.starts_with(b"\x7fELF"))
+/// The kinds of files.
+#[derive(PartialEq, Eq)]
+enum Kind {
+    /// A program or a shared library.
+    Program,
+    /// A static library.
+    Archive,
+    /// Any other file, or a link.
+    Other,
+}
+
+fn kind_of(path: &Path) -> anyhow::Result<Kind> {
+    if path.is_symlink() {
+        return Ok(Kind::Other);
+    }
+    let mut start = Vec::new();
+    fs::File::open(path)?.take(8).read_to_end(&mut start)?;
+    Ok(match start {
+        _ if start.starts_with(b"\x7fELF") => Kind::Program,
+        _ if start == b"!<arch>\n" => Kind::Archive,
+        _ => Kind::Other,
+    })
 }
 
 /// The versions of the C library's functions that a program calls.
