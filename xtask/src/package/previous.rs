@@ -42,7 +42,7 @@ pub fn make(profile: &str, output: &Path) -> anyhow::Result<Vec<PathBuf>> {
         commit: String::new(),
         sources,
     };
-    let staged = staged::stage(&build, &place.join("root"))?;
+    let staged = staged::stage(&build, &place.join("root"), &[])?;
     deb::make(&build, &staged, &place)
 }
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use super::parts::{PARTS, part_of};
-use super::{Build, ran, said};
+use super::{Build, ran, said, sbom};
 use crate::cargo::cargo;
 
 /// What the packages are made of.
@@ -22,12 +22,18 @@ pub struct Staged {
     pub glibc: String,
 }
 
-/// The packages of the workspace that make what is installed.
-const PACKAGES: [&str; 5] = ["weft-cli", "weft-preload", "weft-shmem", "weft-fi", "weft-c"];
+/// The packages of the workspace that make what is installed, and the part in which that is.
+pub const PACKAGES: [(&str, &str); 5] = [
+    ("weft-cli", "weft"),
+    ("weft-preload", "weft"),
+    ("weft-shmem", "weft-shmem"),
+    ("weft-fi", "weft-shmem"),
+    ("weft-c", "libweft"),
+];
 
-/// Builds and installs below `root`.
-pub fn stage(build: &Build, root: &Path) -> anyhow::Result<Staged> {
-    let packages = PACKAGES.map(|name| format!("-p{name}"));
+/// Builds and installs below `root`, with the lists of what is inside (`sbom`).
+pub fn stage(build: &Build, root: &Path, lists: &[PathBuf]) -> anyhow::Result<Staged> {
+    let packages = PACKAGES.map(|(name, _)| format!("-p{name}"));
     let mut command = cargo(&["build", "--profile", &build.profile]);
     command.args(packages).args(["--lib", "--bins"]).current_dir(&build.sources);
     ran(command.env("CARGO_TARGET_DIR", &build.target).env("WEFT_COMMIT", &build.commit))?;
@@ -46,6 +52,10 @@ pub fn stage(build: &Build, root: &Path) -> anyhow::Result<Staged> {
     let documents = root.join("usr/share/doc");
     copy(&build.sources.join("CHANGELOG.md"), &documents.join("weft/changelog"))?;
     fs::write(documents.join("weft/third-party"), third_party(build)?)?;
+    for list in lists {
+        let part = sbom::part_of(list).context("no list of a part")?;
+        copy(list, &documents.join(part).join(list.file_name().context("a file has a name")?))?;
+    }
     let licence = licence(build)?;
     let mut glibc = BTreeSet::new();
     for file in visited(root)? {
@@ -160,7 +170,7 @@ fn licence(build: &Build) -> anyhow::Result<String> {
 /// The packages that are linked with weft, their licences, and what these say.
 fn third_party(build: &Build) -> anyhow::Result<String> {
     let mut command = cargo(&["tree", "--locked", "-enormal", "--prefix=none", "--no-dedupe"]);
-    command.args(["--format", "{p}|{l}|{r}"]).args(PACKAGES.map(|name| format!("-p{name}")));
+    command.args(["--format", "{p}|{l}|{r}"]).args(PACKAGES.map(|(name, _)| format!("-p{name}")));
     let listed = said(command.current_dir(&build.sources))?;
     let (sources, vendored) = (registry()?, build.sources.join("vendor"));
     let mut text = String::from("Packages linked with weft, and the texts of their licences.\n");
