@@ -28,7 +28,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 Usage: cargo demo [ARGUMENTS OF weft demo]
        cargo verify [--only NAME]... [--long] [--list]
-       cargo xtask package [--profile NAME] [deb|rpm|tar|oci|source]...
+       cargo xtask package [--profile NAME] [deb|rpm|tar|oci|source|sbom]...
        cargo xtask package [--profile NAME] roots|previous|try
        cargo xtask crates|coverage|formats [--check]
 
@@ -36,8 +36,10 @@ cargo demo     builds weft and its preload library, then compares it with kernel
 cargo verify   runs the whole test suite; --only runs the named stages, --list lists them, --long
                also runs every case in every way, and the cases marked as long
 cargo xtask package   makes packages of a release build below target/package, of the kinds that are
-               named, else of all; try uses them in clean roots, which roots fetches, after an
-               upgrade from those that previous makes
+               named, else of all: Debian's, Red Hat's, all files, an image for containers, the
+               sources with all that they need, lists of what is inside (by cargo-cyclonedx);
+               roots makes clean roots once, and previous packages of a release before; try uses
+               the packages in the roots, after an upgrade from those of previous if there are some
 cargo xtask crates    makes the drawing and the table of the crates from each Cargo.toml
 cargo xtask coverage  makes docs/coverage.md from the citations in the code
 cargo xtask formats   makes the tables of docs/book/formats.md from the code; with --check each of

@@ -88,7 +88,8 @@ mod tests {
         let build = Build { version: "1.2.3".into(), ..Build::default() };
         let part = PARTS.iter().find(|part| part.name == "weft-dev").expect("it is there");
         let text = control_of(part, &build, "2.34");
-        let needs = "Depends: libc6 (>= 2.34), libgcc-s1, weft (= 1.2.3), weft-shmem (= 1.2.3)\n";
+        let needs = "Depends: libc6 (>= 2.34), libgcc-s1, weft (= 1.2.3), weft-shmem (= 1.2.3), \
+                     libweft (= 1.2.3)\n";
         assert!(text.contains(needs), "{text}");
         assert!(text.ends_with("pkg-config.\n"), "{text}");
     }

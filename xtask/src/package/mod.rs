@@ -10,6 +10,7 @@ mod image;
 mod parts;
 mod previous;
 mod rpm;
+mod sbom;
 mod staged;
 mod tried;
 
@@ -22,7 +23,9 @@ use anyhow::{Context, bail, ensure};
 use crate::cargo::{root, target};
 
 /// The kinds of packages.
-const KINDS: [&str; 5] = ["deb", "rpm", "tar", "oci", "source"];
+const KINDS: [&str; 6] = ["deb", "rpm", "tar", "oci", "source", "sbom"];
+/// Those that are made of the sources alone.
+const OF_SOURCES: [&str; 2] = ["source", "sbom"];
 
 /// What is built, and what it is called.
 #[derive(Default)]
@@ -61,6 +64,10 @@ pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     let output = target().join("package");
     fs::create_dir_all(&output)?;
     match words[..] {
+        ["--help" | "-h"] => {
+            println!("{}", crate::HELP);
+            Ok(ExitCode::SUCCESS)
+        }
         ["previous"] => told(previous::make(&profile, &output)?),
         ["roots"] => tried::prepare(&output),
         ["try"] => tried::run(&Build::of_here(profile)?, &output),
@@ -83,9 +90,15 @@ fn make(kinds: &[&str], build: &Build, output: &Path) -> anyhow::Result<Vec<Path
         ensure!(KINDS.contains(kind), "{kind} is no kind; there are {}", KINDS.join(", "));
     }
     let kinds = if kinds.is_empty() { &KINDS } else { kinds };
+    let of_build = kinds.iter().any(|kind| !OF_SOURCES.contains(kind));
+    let lists = match kinds.contains(&"sbom") {
+        true => sbom::make(build, output)?,
+        false if of_build => sbom::make_if_possible(build, output)?,
+        false => Vec::new(),
+    };
     let mut made = Vec::new();
-    if kinds.iter().any(|kind| *kind != "source") {
-        let staged = staged::stage(build, &output.join("root"))?;
+    if of_build {
+        let staged = staged::stage(build, &output.join("root"), &lists)?;
         for kind in kinds {
             made.extend(match *kind {
                 "deb" => deb::make(build, &staged, output)?,
@@ -98,6 +111,9 @@ fn make(kinds: &[&str], build: &Build, output: &Path) -> anyhow::Result<Vec<Path
     }
     if kinds.contains(&"source") {
         made.push(archives::source(build, output)?);
+    }
+    if kinds.contains(&"sbom") {
+        made.extend(lists);
     }
     Ok(made)
 }

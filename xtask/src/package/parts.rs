@@ -51,7 +51,7 @@ pub const PARTS: [Part; 6] = [
             "headers and manual pages of weft's libraries",
             "What programs of weft's libraries are compiled with: headers, pkg-config.",
         ],
-        needs: &["weft", "weft-shmem"],
+        needs: &["weft", "weft-shmem", "libweft"],
         conflicts: &[],
         files: &["usr/include/", "usr/lib/pkgconfig/", "usr/lib/libweft.", "usr/share/man/man3/"],
     },

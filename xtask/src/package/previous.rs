@@ -35,13 +35,14 @@ pub fn make(profile: &str, output: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let line = |version: u16| format!("\npub const VERSION: u16 = {version};\n");
     replace(&sources.join(CONTROL), &line(version), &line(version - 1))?;
     let build = Build {
-        target: place.join("target"),
+        // The packages of others are compiled there already.
+        target: crate::cargo::target(),
         profile: profile.to_owned(),
         version: VERSION.to_owned(),
         commit: String::new(),
         sources,
     };
-    let staged = staged::stage(&build, &place.join("root"))?;
+    let staged = staged::stage(&build, &place.join("root"), &[])?;
     deb::make(&build, &staged, &place)
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
 
 use super::parts::{PARTS, part_of};
-use super::{Build, ran, said};
+use super::{Build, ran, said, sbom};
 use crate::cargo::cargo;
 
 /// What the packages are made of.
@@ -21,12 +22,18 @@ pub struct Staged {
     pub glibc: String,
 }
 
-/// The packages of the workspace that make what is installed.
-const PACKAGES: [&str; 4] = ["weft-cli", "weft-preload", "weft-shmem", "weft-fi"];
+/// The packages of the workspace that make what is installed, and the part in which that is.
+pub const PACKAGES: [(&str, &str); 5] = [
+    ("weft-cli", "weft"),
+    ("weft-preload", "weft"),
+    ("weft-shmem", "weft-shmem"),
+    ("weft-fi", "weft-shmem"),
+    ("weft-c", "libweft"),
+];
 
-/// Builds and installs below `root`.
-pub fn stage(build: &Build, root: &Path) -> anyhow::Result<Staged> {
-    let packages = PACKAGES.map(|name| format!("-p{name}"));
+/// Builds and installs below `root`, with the lists of what is inside (`sbom`).
+pub fn stage(build: &Build, root: &Path, lists: &[PathBuf]) -> anyhow::Result<Staged> {
+    let packages = PACKAGES.map(|(name, _)| format!("-p{name}"));
     let mut command = cargo(&["build", "--profile", &build.profile]);
     command.args(packages).args(["--lib", "--bins"]).current_dir(&build.sources);
     ran(command.env("CARGO_TARGET_DIR", &build.target).env("WEFT_COMMIT", &build.commit))?;
@@ -45,6 +52,10 @@ pub fn stage(build: &Build, root: &Path) -> anyhow::Result<Staged> {
     let documents = root.join("usr/share/doc");
     copy(&build.sources.join("CHANGELOG.md"), &documents.join("weft/changelog"))?;
     fs::write(documents.join("weft/third-party"), third_party(build)?)?;
+    for list in lists {
+        let part = sbom::part_of(list).context("no list of a part")?;
+        copy(list, &documents.join(part).join(list.file_name().context("a file has a name")?))?;
+    }
     let licence = licence(build)?;
     let mut glibc = BTreeSet::new();
     for file in visited(root)? {
@@ -52,9 +63,14 @@ pub fn stage(build: &Build, root: &Path) -> anyhow::Result<Staged> {
         let is_page = file.starts_with("usr/share/man") && !path.is_symlink();
         if is_page {
             ran(Command::new("gzip").args(["-9", "--no-name"]).arg(&path))?;
-        } else if is_program(&path)? {
+            continue;
+        }
+        let kind = kind_of(&path)?;
+        if kind != Kind::Other {
             // Nobody needs the symbols of debuggers to run it.
             ran(Command::new("strip").arg("--strip-debug").arg(&path))?;
+        }
+        if kind == Kind::Program {
             glibc.extend(glibc_of(&path)?);
         }
     }
@@ -99,9 +115,28 @@ pub fn visited(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Whether a file is a program or a library.
-fn is_program(path: &Path) -> anyhow::Result<bool> {
-    Ok(!path.is_symlink() && fs::read(path)?.starts_with(b"\x7fELF"))
+/// The kinds of files.
+#[derive(PartialEq, Eq)]
+enum Kind {
+    /// A program or a shared library.
+    Program,
+    /// A static library.
+    Archive,
+    /// Any other file, or a link.
+    Other,
+}
+
+fn kind_of(path: &Path) -> anyhow::Result<Kind> {
+    if path.is_symlink() {
+        return Ok(Kind::Other);
+    }
+    let mut start = Vec::new();
+    fs::File::open(path)?.take(8).read_to_end(&mut start)?;
+    Ok(match start {
+        _ if start.starts_with(b"\x7fELF") => Kind::Program,
+        _ if start == b"!<arch>\n" => Kind::Archive,
+        _ => Kind::Other,
+    })
 }
 
 /// The versions of the C library's functions that a program calls.
@@ -135,7 +170,7 @@ fn licence(build: &Build) -> anyhow::Result<String> {
 /// The packages that are linked with weft, their licences, and what these say.
 fn third_party(build: &Build) -> anyhow::Result<String> {
     let mut command = cargo(&["tree", "--locked", "-enormal", "--prefix=none", "--no-dedupe"]);
-    command.args(["--format", "{p}|{l}|{r}"]).args(PACKAGES.map(|name| format!("-p{name}")));
+    command.args(["--format", "{p}|{l}|{r}"]).args(PACKAGES.map(|(name, _)| format!("-p{name}")));
     let listed = said(command.current_dir(&build.sources))?;
     let (sources, vendored) = (registry()?, build.sources.join("vendor"));
     let mut text = String::from("Packages linked with weft, and the texts of their licences.\n");

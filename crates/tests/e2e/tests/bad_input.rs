@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         a_program_that_cannot_be_executed_is_reported,
         a_stale_socket_is_replaced,
         a_daemon_of_another_release_is_told_and_stopped,
+        a_program_of_another_release_is_told_both_versions,
         a_daemon_that_cannot_be_asked_to_stop_is_told_with_its_process,
         a_program_that_closes_all_descriptors_uses_the_fabric,
         a_program_that_closes_all_descriptors_in_the_middle_goes_on,
@@ -211,6 +212,21 @@ fn a_daemon_of_another_release_is_told_and_stopped() -> Outcome {
     Ok(())
 }
 
+fn a_program_of_another_release_is_told_both_versions() -> Outcome {
+    let node = Node::new();
+    let mut other = node.plain(program::python()?);
+    other.arg(program::script("other_release.py")).arg(node.socket());
+    let other = node.start(other).wait(LIMIT).success();
+    let (own, words) = other.stdout.split_once(' ').expect("a version and words");
+    assert_ne!(own, "77");
+    let both = format!("version 77 where this side speaks {own};");
+    assert!(words.contains(&both), "{}", other.report());
+    assert!(node.daemon_log().contains(&both), "{}", node.daemon_log());
+    // The daemon serves programs of its own release as before.
+    over_fabric(&node, &[]);
+    Ok(())
+}
+
 fn a_daemon_that_cannot_be_asked_to_stop_is_told_with_its_process() -> Outcome {
     for manner in ["noise", "closes"] {
         let node = Node::without_daemon();
@@ -232,7 +248,8 @@ fn false_daemon(manner: &str) -> Outcome {
     for ended in [&server, &client] {
         ended.statistics().assert_all_tcp(1);
         if manner == "version" {
-            assert!(ended.stderr.contains("version 77"), "{}", ended.report());
+            let both = "version 77 where this side speaks ";
+            assert!(ended.stderr.contains(both), "{}", ended.report());
             assert!(ended.stderr.contains("weft down"), "what to do: {}", ended.report());
         }
     }

@@ -7,22 +7,27 @@
 //! and units may differ, but not 0 from others; `...` stands for anything, and there may be further
 //! lines.
 //! `<!-- needs: curl -->` in a page names programs without which its case is skipped.
+//!
+//! The first page is followed once more, with the package in place of a build, in a clean root that
+//! has neither Rust nor a compiler.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
-use weft_pages::{Page, typed};
+use weft_pages::{Block, Page, typed};
 
 /// A busy machine does not reach it.
 const LIMIT: Duration = Duration::from_secs(150);
 const FOLDER: &str = "docs/book";
 /// The page that installs weft itself. All others find it installed.
 const FIRST: &str = "five-minutes";
+/// Where `cargo xtask package` puts packages and clean roots.
+const PACKAGES: &str = "target/package";
 /// Begins a line between the outputs of two commands.
 const MARK: &str = "@@";
 /// Gives the case a `/run` of its own, where the daemon's socket is.
@@ -40,6 +45,8 @@ fn main() -> ExitCode {
         Case::new("what_is_compared_loosely", loosely),
         Case::new("the_book_is_made_without_a_warning", made),
     ];
+    let clean = Case::new("five_minutes_in_a_clean_root", in_a_clean_root);
+    cases.push(clean.long("packages and roots have to be made"));
     cases.extend(names.into_iter().map(|name| Case::new(name.clone(), move || follow(&name))));
     suite::main(cases)
 }
@@ -50,9 +57,12 @@ fn page(name: &str) -> Page {
 
 /// The commands of a page with the lines of output that it shows for each.
 fn commands(page: &Page) -> Vec<(String, Vec<String>)> {
-    let blocks = page.blocks();
-    let blocks = blocks.iter().filter(|block| block.language == "console");
-    blocks.flat_map(typed).map(|(piece, output)| (piece.text, output)).collect()
+    commands_of(page.blocks().into_iter().filter(|block| block.language == "console"))
+}
+
+/// The commands of blocks.
+fn commands_of(blocks: impl Iterator<Item = Block>) -> Vec<(String, Vec<String>)> {
+    blocks.flat_map(|block| typed(&block)).map(|(piece, output)| (piece.text, output)).collect()
 }
 
 fn follow(name: &str) -> Outcome {
@@ -90,6 +100,54 @@ fn follow(name: &str) -> Outcome {
     println!("{name}: {} commands in {:.1} s", commands.len(), start.elapsed().as_secs_f64());
     compare(&page.path, &commands, &ended.stdout);
     Ok(())
+}
+
+/// Follows the first page with the package in place of a build.
+fn in_a_clean_root() -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Skip("a clean root needs root".to_owned()));
+    }
+    let packages = weft_pages::root().join(PACKAGES);
+    let root = packages.join("roots/deb");
+    let Some(package) = newest(&packages, "weft_", ".deb").filter(|_| root.is_dir()) else {
+        return Err(Skip("`cargo xtask package deb` and `... roots` make them".to_owned()));
+    };
+    let page = page(FIRST);
+    let of_clone = |block: &Block| block.lines.iter().any(|line| line.contains("target/"));
+    let is_package = |block: &Block| block.lines.iter().any(|line| line.contains("dpkg -i"));
+    let blocks = page.blocks().into_iter().filter(|block| match &*block.language {
+        "console" => !of_clone(block),
+        _ => is_package(block),
+    });
+    let commands = commands_of(blocks);
+    assert!(commands[0].0.contains("dpkg -i"), "{commands:?}");
+    let node = Node::without_daemon();
+    let inside = node.directory();
+    let name = package.file_name().expect("a file has a name");
+    fs::copy(&package, inside.join(name)).expect("a copy");
+    let script = format!("cd /packages\n{}", script(&commands));
+    fs::write(inside.join("commands"), script).expect("a file");
+
+    let mut shell = Command::new(weft_pages::root().join("packaging/try/in-root"));
+    shell.arg(&root).arg(inside).args(["bash", "-m", "/packages/commands"]);
+    shell.env_clear().env("PATH", "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin");
+    shell.env("HOME", "/root").env("USER", "root");
+    let start = Instant::now();
+    let ended = node.start(shell).wait(LIMIT);
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{FIRST} in a clean root: {} commands in {seconds:.1} s", commands.len());
+    compare(&page.path, &commands, &ended.stdout);
+    Ok(())
+}
+
+/// The newest file of a folder whose name begins and ends so.
+fn newest(folder: &Path, begin: &str, end: &str) -> Option<PathBuf> {
+    let files = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let has = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(begin) && name.ends_with(end)
+    };
+    files.filter(has).max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok())
 }
 
 /// The programs that a page names in `<!-- needs: ... -->`.
