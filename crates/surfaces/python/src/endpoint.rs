@@ -27,7 +27,7 @@ const INBOX_MAX: usize = 1 << 20;
 /// A program's access to the fabric.
 ///
 /// One thread at a time uses an endpoint and its peers, memory and operations; a second one gets
-/// `InUse`. Used as a context manager, it is closed at the end of the block.
+/// `InUse`, but may close it. Used as a context manager, it is closed at the end of the block.
 ///
 /// `name` is the one in `weft status`. `node` or `socket` names the daemon, else it is found, as
 /// the `weft` command finds it; `start_daemon` starts one if none answers. `vpid` asks for a number
@@ -474,9 +474,12 @@ impl Endpoint {
     }
 
     /// Closes it: peers are told, and its keys are void. Memory stays where it is as long as
-    /// anybody has a view of it. A second call does nothing.
+    /// anybody has a view of it. A call of another thread that waits ends with `Closed`. A second
+    /// call does nothing.
+    ///
+    /// Raises `InUse` if a call goes on for longer, as that which a signal handler interrupted.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.shared.close(py).map(drop)
+        self.shared.close(py)
     }
 
     /// Whether it is closed.
