@@ -12,6 +12,7 @@ mod previous;
 mod rpm;
 mod staged;
 mod tried;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -62,6 +63,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     fs::create_dir_all(&output)?;
     match words[..] {
         ["previous"] => told(previous::make(&profile, &output)?),
+        ["wheel"] => told(vec![wheel::make(&Build::of_here(profile)?, &output)?]),
+        ["wheel", "try"] => told(vec![wheel::try_it(&Build::of_here(profile)?, &output)?]),
         ["roots"] => tried::prepare(&output),
         ["try"] => tried::run(&Build::of_here(profile)?, &output),
         _ => told(make(&words, &Build::of_here(profile)?, &output)?),

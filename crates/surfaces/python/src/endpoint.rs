@@ -17,7 +17,7 @@ use crate::core::{Core, Entered, Shared, Waiting};
 use crate::errors;
 use crate::events;
 use crate::memory::Memory;
-use crate::operation::{Operation, accepted, begin};
+use crate::operation::{Begun, Operation, accepted, begin};
 use crate::peer::{Peer, PeerHandle};
 use crate::time::Deadline;
 
@@ -168,13 +168,31 @@ impl Endpoint {
     }
 }
 
+/// Starts to connect to the endpoint at `address`, or to the host of the service.
+fn connecting(
+    py: Python<'_>,
+    entered: &mut Entered<'_>,
+    address: Option<&str>,
+    deadline: Deadline,
+) -> PyResult<Begun> {
+    let to = match address {
+        Some(address) => address_in(address)?,
+        None => entered.core().endpoint.host().ok_or_else(|| {
+            PyValueError::new_err("an endpoint that was opened for no service needs an address")
+        })?,
+    };
+    begun(py, entered, ("connect", deadline), |core, context| {
+        core.endpoint.connect(to, context).map_err(OperationError::Connect)
+    })
+}
+
 /// Starts an operation that is for no one peer.
 fn begun(
     py: Python<'_>,
     entered: &mut Entered<'_>,
     (what, deadline): (&'static str, Deadline),
     start: impl Fn(&mut Core, u64) -> Result<weft_fabric::Issued, OperationError>,
-) -> PyResult<crate::operation::Begun> {
+) -> PyResult<Begun> {
     accepted(py, entered, (what, None), deadline, |_, core| begin(core, (what, None), None, &start))
 }
 
@@ -275,28 +293,30 @@ impl Endpoint {
     }
 
     /// Connects to the endpoint at `address`, and returns the peer: the same for the same address,
-    /// as long as the peer lives.
+    /// as long as the peer lives. Without `address` it is the endpoint that offers the service
+    /// which this one was opened for (`host`).
     ///
     /// Raises `NotFound`, `ConnectError`, `TimedOut`.
-    #[pyo3(signature = (address, timeout=5.0))]
-    fn connect(&self, py: Python<'_>, address: &str, timeout: Option<f64>) -> PyResult<Peer> {
-        let (to, deadline) = (address_in(address)?, Deadline::of(timeout)?);
+    #[pyo3(signature = (address=None, timeout=5.0))]
+    fn connect(
+        &self,
+        py: Python<'_>,
+        address: Option<&str>,
+        timeout: Option<f64>,
+    ) -> PyResult<Peer> {
+        let deadline = Deadline::of(timeout)?;
         let mut entered = self.shared.enter()?;
-        let begun = begun(py, &mut entered, ("connect", deadline), |core, context| {
-            core.endpoint.connect(to, context).map_err(OperationError::Connect)
-        })?;
+        let begun = connecting(py, &mut entered, address, deadline)?;
         let value = begun.wait(py, &mut entered, deadline)?;
         let peer = value.peer().ok_or_else(|| errors::unexpected(value))?;
         Ok(Peer::of(PeerHandle::new(&self.shared, peer)))
     }
 
     /// As `connect`, but does not wait. The value of the operation is the peer.
-    fn start_connect(&self, py: Python<'_>, address: &str) -> PyResult<Operation> {
-        let (to, deadline) = (address_in(address)?, Deadline::of(Some(0.0))?);
+    #[pyo3(signature = (address=None))]
+    fn start_connect(&self, py: Python<'_>, address: Option<&str>) -> PyResult<Operation> {
         let mut entered = self.shared.enter()?;
-        let begun = begun(py, &mut entered, ("connect", deadline), |core, context| {
-            core.endpoint.connect(to, context).map_err(OperationError::Connect)
-        })?;
+        let begun = connecting(py, &mut entered, address, Deadline::of(Some(0.0))?)?;
         Ok(begun.handed_out(&self.shared))
     }
 

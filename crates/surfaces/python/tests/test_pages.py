@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,30 @@ Step = tuple[str, str | None]
 """Code, and what it prints if that is shown."""
 
 
+def blocks(page: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a page: what stands behind the fence, and the text."""
+    text = (OWN / "../../../docs" / page).read_text()
+    return re.findall(r"^```(.+)\n((?:(?!```).*\n)*)```$", text, re.MULTILINE)
+
+
 def of_page() -> list[Step]:
-    """The blocks of Python, each with the block of text that follows it."""
+    """The blocks of Python, each with the block of text behind it, which it prints."""
     steps: list[Step] = []
-    language, lines, is_next = "", list[str](), False
-    for line in (OWN / "../../../docs/python.md").read_text().splitlines():
-        if line.startswith("```") and not language:
-            language, lines = line[3:], []
-        elif line == "```":
-            text = "\n".join(lines) + "\n"
-            if language == "python":
-                steps.append((text, None))
-            elif language == "text" and is_next:
-                steps[-1] = (steps[-1][0], text)
-            is_next, language = language == "python", ""
-        elif language:
-            lines.append(line)
-        elif line:
-            is_next = False
+    for language, text in blocks("python.md"):
+        if language == "python":
+            steps.append((text, None))
+        elif language == "text":
+            steps[-1] = (steps[-1][0], text)
     return steps
+
+
+def of_book() -> list[tuple[str, str]]:
+    """The names and texts of the programs of the book. A test of the book runs them."""
+    return [
+        (language.split()[1].removesuffix(".py"), text)
+        for language, text in blocks("book/python.md")
+        if language.startswith("python ")
+    ]
 
 
 def of_notebook(path: Path) -> list[Step]:

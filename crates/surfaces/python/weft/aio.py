@@ -64,8 +64,8 @@ class Endpoint:
         """Registers `length` fresh bytes."""
         return self._plain.register(length)
 
-    async def connect(self, address: str) -> Peer:
-        """Connects to the endpoint at `address`."""
+    async def connect(self, address: str | None = None) -> Peer:
+        """Connects to the endpoint at `address`, or to the host of the service."""
         return await self.finish(self._plain.start_connect(address))
 
     async def receive(self, *, peer: Peer | None = None, tag: int | None = None) -> Message:
