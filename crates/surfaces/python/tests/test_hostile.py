@@ -19,7 +19,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-EXAMPLES = int(os.environ.get("WEFT_PYTHON_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("TEST_PYTHON_EXAMPLES", "150"))
 FUZZ = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 
 INTEGERS = st.one_of(

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 
 import pytest
+from test_pages import needs_a_lab, of_page, run
 
 from weft._command import CommandFailed
 from weft.lab import Lab
 
 pytestmark = pytest.mark.skipif(
-    os.environ.get("WEFT_PYTHON_LAB") is None,
-    reason="WEFT_PYTHON_LAB says that root and namespaces are there",
+    os.environ.get("TEST_PYTHON_LAB") is None,
+    reason="TEST_PYTHON_LAB says that root and namespaces are there",
 )
+
+
+def test_the_page_is_true_of_labs() -> None:
+    run([step for step in of_page() if needs_a_lab(step)])
 
 
 def test_a_lab_comes_up_and_goes_down() -> None:

@@ -44,12 +44,12 @@ fn pytest(node: &Node, files: &[&str]) -> Result<Command, Skip> {
     python::package(node.directory());
     let mut command = node.plain(program::python()?);
     // Without options of a user, or caches among the sources.
-    command.args(["-m", "pytest", "-rs", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]);
+    command.args(["-m", "pytest", "-rsP", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]);
     command.arg("--rootdir").arg(node.directory());
     let tests = python::sources().join("tests");
     command.args(files.iter().map(|name| tests.join(format!("test_{name}.py"))));
     let examples = if std::env::var_os(LONG).is_some() { MANY } else { EXAMPLES };
-    command.env("WEFT_PYTHON_EXAMPLES", examples).env("PYTHONPATH", node.directory());
+    command.env("TEST_PYTHON_EXAMPLES", examples).env("PYTHONPATH", node.directory());
     command.env("WEFT_BIN", program::weft()).current_dir(node.directory());
     Ok(command)
 }
@@ -91,7 +91,7 @@ fn lab() -> Outcome {
         program::find(tool)?;
     }
     python::has("pytest")?;
-    let node = Node::new();
+    let node = Node::without_daemon();
     let inner = pytest(&node, &["lab"])?;
     let mut command = node.plain(program::find("unshare")?);
     command.args(["--mount", "--propagation", "private", "--net", "--"]);
@@ -99,6 +99,6 @@ fn lab() -> Outcome {
     for (name, value) in inner.get_envs() {
         value.map(|value| command.env(name, value));
     }
-    command.env("WEFT_PYTHON_LAB", "1").current_dir(node.directory());
+    command.env("TEST_PYTHON_LAB", "1").current_dir(node.directory());
     passed(&node, command)
 }
