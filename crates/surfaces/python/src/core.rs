@@ -283,7 +283,12 @@ impl Core {
     /// Those of its registration.
     pub(crate) fn take_stage(&mut self) -> PyResult<Arc<AnyRegion>> {
         self.stage.take().map_or_else(
-            || self.endpoint.register(STAGE).map(Arc::new).map_err(|error| errors::register(&error)),
+            || {
+                self.endpoint
+                    .register(STAGE)
+                    .map(Arc::new)
+                    .map_err(|error| errors::register(&error))
+            },
             Ok,
         )
     }

@@ -234,9 +234,10 @@ impl Memory {
     /// Called by Python, with a view that `__getbuffer__` filled.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
         // In a child the count is not used.
-        let _ = self.open.get().map(|open| {
-            open.lock().as_mut().map(|open| open.views = open.views.saturating_sub(1))
-        });
+        let _ = self
+            .open
+            .get()
+            .map(|open| open.lock().as_mut().map(|open| open.views = open.views.saturating_sub(1)));
     }
 
     fn __repr__(&self) -> String {

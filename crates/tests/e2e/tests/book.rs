@@ -89,7 +89,12 @@ fn follow(name: &str) -> Outcome {
     if name == PYTHON {
         python::package(&package);
     }
-    shell.env_clear().env("PYTHONPATH", package).env("PATH", path).env("HOME", &home).env("USER", "root");
+    shell
+        .env_clear()
+        .env("PYTHONPATH", package)
+        .env("PATH", path)
+        .env("HOME", &home)
+        .env("USER", "root");
     shell.envs(kept.into_iter().filter_map(|(name, value)| Some((name, value?))));
     let start = Instant::now();
     let ended = node.start(shell).wait(LIMIT);
