@@ -6,6 +6,10 @@ use std::thread::JoinHandle;
 /// A program and the Debian package that contains it.
 const PROGRAMS: &[(&str, &str)] = &[
     ("python3", "python3"),
+    // Of these the tests of the package for Python use the modules.
+    ("pytest-3", "python3-pytest"),
+    ("f2py3", "python3-numpy"),
+    ("hypothesis", "python3-hypothesis"),
     ("curl", "curl"),
     ("redis-server", "redis-server"),
     ("iperf3", "iperf3"),

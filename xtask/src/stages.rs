@@ -103,7 +103,7 @@ fn build(run: &mut Run) -> Outcome {
     }
     let mut command = cargo(&["build", "--quiet", "--release"]);
     command.args(
-        ["weft-cli", "weft-preload", "weft-shmem", "weft-fi", "weft-c"]
+        ["weft-cli", "weft-preload", "weft-shmem", "weft-fi", "weft-c", "weft-python"]
             .map(|name| format!("-p{name}")),
     );
     // An end-to-end case runs it. One build, so that the packages have the same features.

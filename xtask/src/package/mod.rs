@@ -13,6 +13,7 @@ mod rpm;
 mod sbom;
 mod staged;
 mod tried;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -69,6 +70,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         ["previous"] => told(previous::make(&profile, &output)?),
+        ["wheel"] => told(vec![wheel::make(&Build::of_here(profile)?, &output)?]),
+        ["wheel", "try"] => told(vec![wheel::try_it(&Build::of_here(profile)?, &output)?]),
         ["roots"] => tried::prepare(&output),
         ["try"] => tried::run(&Build::of_here(profile)?, &output),
         _ => told(make(&words, &Build::of_here(profile)?, &output)?),

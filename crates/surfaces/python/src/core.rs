@@ -2,10 +2,11 @@
 //! have not ended.
 //!
 //! Invariants: one call at a time has it ([`Shared::enter`]), and another one is refused, never
-//! kept waiting. The inbox has room for a fixed number of events; without room nothing more is
+//! kept waiting; only [`Shared::close`] ends the wait of another. The inbox has room for a fixed number of events; without room nothing more is
 //! polled, so that the queues of the fabric fill, and senders are told.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ const AT_ONCE: usize = 64;
 /// Bytes that a get to memory that is not registered moves at a time: few enough for the second
 /// copy to find them in a cache.
 pub(crate) const STAGE: u64 = 256 << 10;
+/// How long a close waits for the call of another thread to end: several parts of a wait.
+const CLOSES_WITHIN: Duration = Duration::from_secs(2);
 /// How many dead peers are remembered with the reason.
 const DEAD_REMEMBERED: usize = 1024;
 
@@ -35,11 +38,17 @@ pub(crate) type AnyRegion = <AnyEndpoint as Endpoint>::Region;
 /// The endpoint of several Python objects.
 pub(crate) struct Shared {
     pub(crate) address: EndpointAddress,
-    core: Mutex<Own<Core>>,
+    /// None once it is closed.
+    core: Own<Mutex<Option<Core>>>,
+    /// Whether a thread closes it, so that the wait of another has to end.
+    closing: AtomicBool,
 }
 
 /// The call that has the endpoint.
-pub(crate) struct Entered<'a>(MutexGuard<'a, Own<Core>>);
+pub(crate) struct Entered<'a> {
+    core: MutexGuard<'a, Option<Core>>,
+    closing: &'a AtomicBool,
+}
 
 impl Shared {
     pub(crate) fn new(endpoint: AnyEndpoint, inbox: usize) -> Arc<Self> {
@@ -56,68 +65,73 @@ impl Shared {
             stage: None,
             tries: 0,
         };
-        Arc::new(Self { address, core: Mutex::new(Own::new(core)) })
+        let core = Own::new(Mutex::new(Some(core)));
+        Arc::new(Self { address, core, closing: AtomicBool::new(false) })
     }
 
     /// Has the endpoint for one call.
     pub(crate) fn enter(&self) -> PyResult<Entered<'_>> {
-        let Some(mut core) = self.core.try_lock() else {
+        let Some(core) = self.core.get() else {
+            let text = "the endpoint is of the process before the fork; open one of your own";
+            return Err(Kind::Forked.says(text));
+        };
+        let Some(core) = core.try_lock() else {
             let text = "another thread, or a call that a signal interrupted, uses the endpoint";
             return Err(Kind::InUse.says(text));
         };
-        if !core.is_own() {
-            let text = "the endpoint is of the process before the fork; open one of your own";
-            return Err(Kind::Forked.says(text));
+        if core.is_none() {
+            drop(core);
+            return Err(closed());
         }
-        match core.get() {
-            Some(_) => Ok(Entered(core)),
-            None => Err(Kind::Closed.says("the endpoint is closed")),
-        }
+        Ok(Entered { core, closing: &self.closing })
     }
 
-    /// Closes the endpoint. `false` if it was closed before.
-    pub(crate) fn close(&self, py: Python<'_>) -> PyResult<bool> {
-        match self.enter() {
-            Ok(mut entered) => {
-                let core = entered.0.take();
-                drop(entered);
-                // It may wait for a thread of the transport.
-                py.detach(|| drop(core));
-                Ok(true)
-            }
-            Err(error) if self.is_closed() => {
-                drop(error);
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
+    /// Closes the endpoint; does nothing if it is closed. A wait of another thread ends.
+    ///
+    /// # Errors
+    /// `InUse` if a call goes on; `Forked`.
+    pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let is_closed = self.core.get().is_some_and(|core| {
+            self.closing.store(true, Ordering::Relaxed);
+            // To end an endpoint may take a wait for a thread of the transport.
+            let is_closed = py.detach(|| match core.try_lock_for(CLOSES_WITHIN) {
+                Some(mut core) => {
+                    let taken = core.take();
+                    drop(core);
+                    drop(taken);
+                    true
+                }
+                None => false,
+            });
+            self.closing.store(is_closed, Ordering::Relaxed);
+            is_closed
+        });
+        // The exception is that of any call.
+        if is_closed { Ok(()) } else { self.enter().map(drop) }
     }
 
     /// Whether it was closed. One that is in use is not.
     pub(crate) fn is_closed(&self) -> bool {
-        self.core.try_lock().is_some_and(|mut core| core.is_own() && core.get().is_none())
+        self.core.get().and_then(Mutex::try_lock).is_some_and(|core| core.is_none())
     }
 }
 
-impl std::ops::Deref for Entered<'_> {
-    type Target = Own<Core>;
-
-    fn deref(&self) -> &Own<Core> {
-        &self.0
-    }
+/// The exception for a closed endpoint.
+fn closed() -> PyErr {
+    Kind::Closed.says("the endpoint is closed")
 }
 
 impl Entered<'_> {
     /// The endpoint and its state.
     pub(crate) fn core(&mut self) -> &mut Core {
-        self.0.get().expect("a call enters what is not closed alone")
+        self.core.as_mut().expect("a call enters what is not closed alone")
     }
 
     /// Looks, polls and waits until `look` finds something, or the time has passed (`None`). Gives
     /// up the interpreter's lock while it waits.
     ///
     /// # Errors
-    /// Those of `look` and of handlers of signals; `InboxFull`.
+    /// Those of `look` and of handlers of signals; `InboxFull`; `Closed` by another thread.
     pub(crate) fn wait_for<T>(
         &mut self,
         py: Python<'_>,
@@ -137,6 +151,9 @@ impl Entered<'_> {
             }
             py.detach(|| core.sleep(deadline.part()));
             py.check_signals()?;
+            if self.closing.load(Ordering::Relaxed) {
+                return Err(closed());
+            }
         }
     }
 }
@@ -183,8 +200,8 @@ pub(crate) struct Core {
     dead: VecDeque<(Peer, DownReason)>,
     /// The memory that is registered, by its address.
     regions: BTreeMap<usize, Weak<AnyRegion>>,
-    /// Memory through which bytes get to memory that is not registered.
-    stage: Option<Arc<AnyRegion>>,
+    /// Memory through which bytes get to memory that is not registered. None while a get has it.
+    pub(crate) stage: Option<Arc<AnyRegion>>,
     /// How often something happened for which what was refused is tried again.
     pub(crate) tries: u64,
 }
@@ -259,16 +276,21 @@ impl Core {
         errors::peer_died(self.endpoint.peer_address(peer), self.reason_of(peer))
     }
 
-    /// Memory through which bytes get to memory that is not registered.
+    /// Takes memory through which bytes get to memory that is not registered. A get that ends well
+    /// gives it back; one that was given up may still write there.
     ///
     /// # Errors
     /// Those of its registration.
-    pub(crate) fn stage(&mut self) -> PyResult<Arc<AnyRegion>> {
-        if let Some(stage) = &self.stage {
-            return Ok(Arc::clone(stage));
-        }
-        let stage = self.endpoint.register(STAGE).map_err(|error| errors::register(&error))?;
-        Ok(Arc::clone(self.stage.insert(Arc::new(stage))))
+    pub(crate) fn take_stage(&mut self) -> PyResult<Arc<AnyRegion>> {
+        self.stage.take().map_or_else(
+            || {
+                self.endpoint
+                    .register(STAGE)
+                    .map(Arc::new)
+                    .map_err(|error| errors::register(&error))
+            },
+            Ok,
+        )
     }
 
     /// Remembers registered memory.

@@ -17,7 +17,7 @@ use crate::core::{Core, Entered, Shared, Waiting};
 use crate::errors;
 use crate::events;
 use crate::memory::Memory;
-use crate::operation::{Operation, accepted, begin};
+use crate::operation::{Begun, Operation, accepted, begin};
 use crate::peer::{Peer, PeerHandle};
 use crate::time::Deadline;
 
@@ -27,7 +27,7 @@ const INBOX_MAX: usize = 1 << 20;
 /// A program's access to the fabric.
 ///
 /// One thread at a time uses an endpoint and its peers, memory and operations; a second one gets
-/// `InUse`. Used as a context manager, it is closed at the end of the block.
+/// `InUse`, but may close it. Used as a context manager, it is closed at the end of the block.
 ///
 /// `name` is the one in `weft status`. `node` or `socket` names the daemon, else it is found, as
 /// the `weft` command finds it; `start_daemon` starts one if none answers. `vpid` asks for a number
@@ -168,13 +168,31 @@ impl Endpoint {
     }
 }
 
+/// Starts to connect to the endpoint at `address`, or to the host of the service.
+fn connecting(
+    py: Python<'_>,
+    entered: &mut Entered<'_>,
+    address: Option<&str>,
+    deadline: Deadline,
+) -> PyResult<Begun> {
+    let to = match address {
+        Some(address) => address_in(address)?,
+        None => entered.core().endpoint.host().ok_or_else(|| {
+            PyValueError::new_err("an endpoint that was opened for no service needs an address")
+        })?,
+    };
+    begun(py, entered, ("connect", deadline), |core, context| {
+        core.endpoint.connect(to, context).map_err(OperationError::Connect)
+    })
+}
+
 /// Starts an operation that is for no one peer.
 fn begun(
     py: Python<'_>,
     entered: &mut Entered<'_>,
     (what, deadline): (&'static str, Deadline),
     start: impl Fn(&mut Core, u64) -> Result<weft_fabric::Issued, OperationError>,
-) -> PyResult<crate::operation::Begun> {
+) -> PyResult<Begun> {
     accepted(py, entered, (what, None), deadline, |_, core| begin(core, (what, None), None, &start))
 }
 
@@ -275,28 +293,30 @@ impl Endpoint {
     }
 
     /// Connects to the endpoint at `address`, and returns the peer: the same for the same address,
-    /// as long as the peer lives.
+    /// as long as the peer lives. Without `address` it is the endpoint that offers the service
+    /// which this one was opened for (`host`).
     ///
     /// Raises `NotFound`, `ConnectError`, `TimedOut`.
-    #[pyo3(signature = (address, timeout=5.0))]
-    fn connect(&self, py: Python<'_>, address: &str, timeout: Option<f64>) -> PyResult<Peer> {
-        let (to, deadline) = (address_in(address)?, Deadline::of(timeout)?);
+    #[pyo3(signature = (address=None, timeout=5.0))]
+    fn connect(
+        &self,
+        py: Python<'_>,
+        address: Option<&str>,
+        timeout: Option<f64>,
+    ) -> PyResult<Peer> {
+        let deadline = Deadline::of(timeout)?;
         let mut entered = self.shared.enter()?;
-        let begun = begun(py, &mut entered, ("connect", deadline), |core, context| {
-            core.endpoint.connect(to, context).map_err(OperationError::Connect)
-        })?;
+        let begun = connecting(py, &mut entered, address, deadline)?;
         let value = begun.wait(py, &mut entered, deadline)?;
         let peer = value.peer().ok_or_else(|| errors::unexpected(value))?;
         Ok(Peer::of(PeerHandle::new(&self.shared, peer)))
     }
 
     /// As `connect`, but does not wait. The value of the operation is the peer.
-    fn start_connect(&self, py: Python<'_>, address: &str) -> PyResult<Operation> {
-        let (to, deadline) = (address_in(address)?, Deadline::of(Some(0.0))?);
+    #[pyo3(signature = (address=None))]
+    fn start_connect(&self, py: Python<'_>, address: Option<&str>) -> PyResult<Operation> {
         let mut entered = self.shared.enter()?;
-        let begun = begun(py, &mut entered, ("connect", deadline), |core, context| {
-            core.endpoint.connect(to, context).map_err(OperationError::Connect)
-        })?;
+        let begun = connecting(py, &mut entered, address, Deadline::of(Some(0.0))?)?;
         Ok(begun.handed_out(&self.shared))
     }
 
@@ -474,9 +494,12 @@ impl Endpoint {
     }
 
     /// Closes it: peers are told, and its keys are void. Memory stays where it is as long as
-    /// anybody has a view of it. A second call does nothing.
+    /// anybody has a view of it. A call of another thread that waits ends with `Closed`. A second
+    /// call does nothing.
+    ///
+    /// Raises `InUse` if a call goes on for longer, as that which a signal handler interrupted.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.shared.close(py).map(drop)
+        self.shared.close(py)
     }
 
     /// Whether it is closed.

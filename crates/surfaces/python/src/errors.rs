@@ -13,13 +13,13 @@ use weft_fabric::{
 };
 use weft_open::OpeningError;
 
-/// A class of `weft/_errors.py`.
+/// A class of `weft/_errors.py`, with its name there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Error,
-    Open,
+    OpenError,
     NoDaemon,
-    Connect,
+    ConnectError,
     NotFound,
     InvalidKey,
     AccessDenied,
@@ -37,32 +37,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Error => "Error",
-            Self::Open => "OpenError",
-            Self::NoDaemon => "NoDaemon",
-            Self::Connect => "ConnectError",
-            Self::NotFound => "NotFound",
-            Self::InvalidKey => "InvalidKey",
-            Self::AccessDenied => "AccessDenied",
-            Self::OutOfBounds => "OutOfBounds",
-            Self::Misaligned => "Misaligned",
-            Self::TooLong => "TooLong",
-            Self::Exhausted => "Exhausted",
-            Self::Cancelled => "Cancelled",
-            Self::WouldBlock => "WouldBlock",
-            Self::TimedOut => "TimedOut",
-            Self::InboxFull => "InboxFull",
-            Self::InUse => "InUse",
-            Self::Closed => "Closed",
-            Self::Forked => "Forked",
-        }
-    }
-
     /// The exception with this text.
     pub(crate) fn says(self, text: impl ToString) -> PyErr {
-        Python::attach(|py| raised(py, self.name(), (text.to_string(),)))
+        Python::attach(|py| raised(py, &format!("{self:?}"), (text.to_string(),)))
     }
 }
 
@@ -125,7 +102,7 @@ pub(crate) fn opening(error: &OpeningError) -> PyErr {
             | OpenError::OfferForbidden { .. }
             | OpenError::ServiceForbidden { .. },
         ) => Kind::AccessDenied,
-        _ => Kind::Open,
+        _ => Kind::OpenError,
     };
     kind.says(error)
 }
@@ -135,7 +112,7 @@ pub(crate) fn connect(error: &ConnectError) -> PyErr {
     let kind = match error {
         ConnectError::NotFound(_) | ConnectError::NotExact(_) => Kind::NotFound,
         ConnectError::Exhausted { .. } => Kind::Exhausted,
-        _ => Kind::Connect,
+        _ => Kind::ConnectError,
     };
     kind.says(error)
 }

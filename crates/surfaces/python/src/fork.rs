@@ -34,25 +34,15 @@ impl<T> Own<T> {
         Self { value: Some(value), forks: FORKS.load(Ordering::Relaxed) }
     }
 
-    /// Whether this process made it.
-    pub(crate) fn is_own(&self) -> bool {
-        self.forks == FORKS.load(Ordering::Relaxed)
-    }
-
-    /// The value, unless it was taken.
-    pub(crate) const fn get(&mut self) -> Option<&mut T> {
-        self.value.as_mut()
-    }
-
-    /// Takes the value out. The caller has looked whether it is of this process.
-    pub(crate) const fn take(&mut self) -> Option<T> {
-        self.value.take()
+    /// The value, in the process that made it.
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.value.as_ref().filter(|_| self.forks == FORKS.load(Ordering::Relaxed))
     }
 }
 
 impl<T> Drop for Own<T> {
     fn drop(&mut self) {
-        if !self.is_own() {
+        if self.get().is_none() {
             std::mem::forget(self.value.take());
         }
     }

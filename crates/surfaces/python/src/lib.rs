@@ -5,7 +5,8 @@
 //! types, and `weft/` beside this crate what is written in Python: exceptions, asyncio, labs.
 //!
 //! # What always holds
-//! - *One thread at a time uses an endpoint.* A second one gets `InUse` and never waits.
+//! - *One thread at a time uses an endpoint.* A second one gets `InUse` and never waits;
+//!   its `close` ends a wait of the first.
 //! - *Waits give up the interpreter's lock*, have an end, and a signal (Ctrl-C) ends them. So do
 //!   copies of more than a few KiB, which signals do not end.
 //! - *Memory lives as long as anybody has a view of it.* It is closed by nobody before.

@@ -28,7 +28,7 @@ use crate::time::Deadline;
 pub(crate) struct Memory {
     shared: Arc<Shared>,
     /// None once it is closed.
-    open: Mutex<Own<Open>>,
+    open: Own<Mutex<Option<Open>>>,
     length: u64,
 }
 
@@ -45,7 +45,7 @@ impl Memory {
     pub(crate) fn new(shared: &Arc<Shared>, region: &Arc<AnyRegion>) -> Self {
         let length = region.length();
         let open = Open { region: Arc::clone(region), views: 0, keys: Vec::new() };
-        Self { shared: Arc::clone(shared), open: Mutex::new(Own::new(open)), length }
+        Self { shared: Arc::clone(shared), open: Own::new(Mutex::new(Some(open))), length }
     }
 
     /// Uses the memory.
@@ -53,16 +53,13 @@ impl Memory {
     /// # Errors
     /// `BufferError` if it is closed; `Forked`.
     fn with<T>(&self, take: impl FnOnce(&mut Open) -> T) -> PyResult<T> {
-        // Nobody holds it longer than for a few instructions.
-        let mut open = self.open.lock();
-        if !open.is_own() {
+        let Some(open) = self.open.get() else {
             let text = "the memory is of the process before the fork; register memory of your own";
             return Err(Kind::Forked.says(text));
-        }
-        match open.get() {
-            Some(open) => Ok(take(open)),
-            None => Err(PyBufferError::new_err("the memory is closed")),
-        }
+        };
+        // Nobody holds it longer than for a few instructions, nor calls Python meanwhile.
+        let taken = open.lock().as_mut().map(take);
+        taken.ok_or_else(|| PyBufferError::new_err("the memory is closed"))
     }
 
     fn region(&self) -> PyResult<Arc<AnyRegion>> {
@@ -164,21 +161,14 @@ impl Memory {
             }
         }
         // Another thread may have made a view meanwhile.
-        let mut open = self.open.lock();
-        if open.get().is_some_and(|open| open.views > 0) {
-            return Err(in_use());
-        }
-        let taken = open.take();
-        drop(open);
-        drop(taken);
-        Ok(())
+        let taken = self.open.get().and_then(|open| open.lock().take_if(|open| open.views == 0));
+        if taken.is_none() && !self.closed() { Err(in_use()) } else { Ok(()) }
     }
 
     /// Whether it is closed.
     #[getter]
     fn closed(&self) -> bool {
-        let mut open = self.open.lock();
-        open.is_own() && open.get().is_none()
+        self.open.get().is_some_and(|open| open.lock().is_none())
     }
 
     /// The number of bytes.
@@ -243,10 +233,11 @@ impl Memory {
     /// # Safety
     /// Called by Python, with a view that `__getbuffer__` filled.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
-        // In a child, too: there the count is not used.
-        if let Some(open) = self.open.lock().get() {
-            open.views = open.views.saturating_sub(1);
-        }
+        // In a child the count is not used.
+        let _ = self
+            .open
+            .get()
+            .map(|open| open.lock().as_mut().map(|open| open.views = open.views.saturating_sub(1)));
     }
 
     fn __repr__(&self) -> String {

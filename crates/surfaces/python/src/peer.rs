@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use weft_fabric::{
@@ -154,7 +154,7 @@ impl PeerHandle {
         into: &mut [u8],
         (key, offset, deadline): (u64, u64, Deadline),
     ) -> PyResult<()> {
-        let region = entered.core().stage()?;
+        let region = entered.core().take_stage()?;
         let how = How::new(None, 0, false);
         let mut at = offset;
         // Also for no byte: the key is checked.
@@ -167,6 +167,7 @@ impl PeerHandle {
             let (first, behind) = rest.split_at_mut(length);
             copying(py, length, || region.read(0, first)).map_err(|error| errors::local(&error))?;
             if behind.is_empty() {
+                entered.core().stage = Some(region);
                 return Ok(());
             }
             rest = behind;
@@ -211,7 +212,8 @@ impl<'py> Into<'py> {
     fn of(into: Option<Bound<'py, PyAny>>, length: Option<usize>) -> PyResult<Self> {
         match (into, length) {
             (Some(into), None) => Ok(Self::Buffer(into)),
-            (None, Some(length)) => Ok(Self::Fresh(length)),
+            (None, Some(length)) if isize::try_from(length).is_ok() => Ok(Self::Fresh(length)),
+            (None, Some(_)) => Err(PyOverflowError::new_err("more bytes than an object has")),
             _ => Err(PyTypeError::new_err("a get has either `into` or `length`")),
         }
     }

@@ -1,4 +1,4 @@
-"""Labs and metrics: what is asked of the `weft` command and of the daemon."""
+"""Metrics: what is asked of the `weft` command and of the daemon."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from conftest import PATIENCE, answers
 import weft
 from weft import metrics
 from weft._command import CommandFailed, weft_command
-from weft.lab import Lab
 
 try:
     weft_command()
@@ -61,27 +60,9 @@ def test_metrics_of_a_daemon_are_read(tmp_path: Path) -> None:
 
 
 def test_samples_are_read() -> None:
-    text = '# HELP x y\n\na_total 5\nb{c="d\\"e\\\\",f="}"} +Inf 123\n'
+    text = '# HELP x y\n\na_total 5\nb{c="d\\"e\\\\",f="}\u2028"} +Inf 123\n'
     a, b = metrics.parse(text)
     assert a == ("a_total", {}, 5.0)
-    assert b.labels == {"c": 'd"e\\', "f": "}"} and b.value == float("inf")
+    assert b.labels == {"c": 'd"e\\', "f": "}\u2028"} and b.value == float("inf")
     with pytest.raises(ValueError):
         list(metrics.parse("no sample here"))
-
-
-@pytest.mark.skipif(
-    os.environ.get("WEFT_PYTHON_LAB") is None,
-    reason="a lab needs root and namespaces of its own: WEFT_PYTHON_LAB says that both are there",
-)
-def test_a_lab_comes_up_and_goes_down() -> None:
-    with Lab.up(nodes=2) as lab:
-        assert len(lab.status()) == 2
-        assert lab.run(0, ["cat", "/sys/class/net/weft0/mtu"]).stdout.strip() == "65520"
-        assert lab.run(1, ["ping", "-c", "1", "-W", "5", "n0"]).returncode == 0
-        lab.cut(0, 1)
-        assert "down" in str(lab.links())
-        lab.mend(0, 1)
-        with pytest.raises(CommandFailed):
-            lab.cut(0, 9)
-    with pytest.raises(CommandFailed):
-        lab.status()

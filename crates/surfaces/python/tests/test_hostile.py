@@ -3,20 +3,23 @@ order, on objects in any state. Each ends within its timeout, with a value or an
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from conftest import Pair
 
 import weft
+from weft import aio
 
 pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-EXAMPLES = int(os.environ.get("WEFT_PYTHON_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("TEST_PYTHON_EXAMPLES", "150"))
 FUZZ = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 
 INTEGERS = st.one_of(
@@ -87,6 +90,15 @@ def call(data: st.DataObject, target: Any, name: str, objects: list[Any]) -> Any
     return getattr(target, name)(*positional, **named)
 
 
+def down() -> weft.PeerDown:
+    with weft.Endpoint() as one:
+        with weft.Endpoint() as two:
+            one.connect(two.address)
+        told = one.event(5)
+    assert isinstance(told, weft.PeerDown)
+    return told
+
+
 @FUZZ
 @given(st.data())
 def test_calls_of_all_kinds_in_any_order(data: st.DataObject) -> None:
@@ -99,8 +111,9 @@ def test_calls_of_all_kinds_in_any_order(data: st.DataObject) -> None:
     operation = pair.there.start_put(b"put", key)
     objects: list[Any] = [
         pair.one, pair.two, pair.there, memory, key, operation, pair.two.receive(5),
-        pair.two.notification(5), memoryview(memory),
+        pair.two.notification(5), memoryview(memory), down(),
     ]
+    del memory, key, operation
     try:
         for _ in range(data.draw(st.integers(1, 12))):
             target = data.draw(one_of(objects))
@@ -116,6 +129,10 @@ def test_calls_of_all_kinds_in_any_order(data: st.DataObject) -> None:
                 continue
             if type(found).__module__ == "weft" and len(objects) < 30:
                 objects.append(found)
+            del target
+        # Nothing that is left needs what went before it.
+        for place in data.draw(st.permutations(range(len(objects)))):
+            objects[place] = None
     finally:
         pair.close()
 
@@ -168,6 +185,43 @@ def test_a_peer_that_revokes_writes_and_ends_in_between(steps: list[tuple[int, i
     finally:
         pair.close()
     assert len(view) == 4096 and view[0] in range(256)
+
+
+@FUZZ
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 300)), max_size=25))
+def test_tasks_that_are_cancelled_at_any_time(steps: list[tuple[int, int]]) -> None:
+    async def main() -> None:
+        one, two = aio.Endpoint(), aio.Endpoint()
+        peer = await one.connect(two.address)
+        memory = two.register(4096)
+        key = memory.grant()
+        tasks: list[asyncio.Task[Any]] = []
+        calls: list[Callable[[int], Any]] = [
+            lambda n: one.send(peer, bytes(n % 120)),
+            lambda n: two.receive(),
+            lambda n: two.notification(),
+            lambda n: one.put(peer, bytes(n), key, notify=n % 256),
+            lambda n: one.get(peer, key, n, into=bytearray(n)),
+            lambda n: one.connect(two.address),
+        ]
+        for what, number in steps:
+            if what < len(calls):
+                tasks.append(asyncio.ensure_future(calls[what](number)))
+            elif what == 6 and tasks:
+                tasks[number % len(tasks)].cancel()
+            elif what == 7:
+                await asyncio.sleep(0)
+            elif number > 280:
+                two.close()
+        await asyncio.sleep(0)
+        for endpoint in (two, one):
+            endpoint.close()
+        ends = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
+        for end in ends:
+            known = (weft.Error, asyncio.CancelledError, weft.Message, weft.Notification, weft.Peer)
+            assert end is None or isinstance(end, known), end
+
+    asyncio.run(main())
 
 
 @FUZZ

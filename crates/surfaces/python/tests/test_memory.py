@@ -1,4 +1,4 @@
-"""Memory, keys, put, get and atomics; NumPy where it is installed."""
+"""Memory, keys, put, get and atomics."""
 
 from __future__ import annotations
 
@@ -164,28 +164,3 @@ def test_wrong_memory_is_refused(pair: Pair) -> None:
         pair.there.get(key)  # type: ignore[call-overload]
     with pytest.raises(weft.OutOfBounds):
         pair.there.put(b"x", key, 2**64 - 1)
-
-
-def test_arrays_of_numpy_are_memory() -> None:
-    numpy = pytest.importorskip("numpy")
-    with weft.Endpoint() as one, weft.Endpoint() as two:
-        memory = two.register(8 * 1000)
-        array = numpy.frombuffer(memory, dtype=numpy.float64)
-        key = memory.grant()
-        there = one.connect(two.address)
-        there.put(numpy.arange(1000.0), key)
-        assert (array == numpy.arange(1000.0)).all()
-        into = numpy.zeros((10, 10), dtype=numpy.float64)
-        there.get(key, 8, into=into)
-        assert into[9, 9] == 100.0
-        with pytest.raises(BufferError, match="one piece"):
-            there.put(into.T, key)
-        with pytest.raises(BufferError, match="one piece"):
-            there.get(key, into=into[:, ::2])
-        array += 1
-        assert there.get(key, length=8) == numpy.float64(1).tobytes()
-        with pytest.raises(BufferError):
-            memory.close()
-        del array
-        gc.collect()
-        memory.close()

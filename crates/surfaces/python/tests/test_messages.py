@@ -99,10 +99,13 @@ def test_endpoints_are_found_by_address_and_by_name(pair: Pair) -> None:
     for text in ["", "x", "1:2:3", "0:-1", "0:70000"]:
         with pytest.raises(ValueError):
             pair.one.connect(text)
+    with pytest.raises(ValueError, match="needs an address"):
+        pair.one.connect()
     with weft.Endpoint(offer="a-test.python") as server:
         with weft.Endpoint(service="a-test.python") as client:
             assert client.host == server.address
-            client.connect(server.address).send(b"hello")
+            assert client.connect() == client.connect(server.address)
+            client.connect().send(b"hello")
             assert server.receive(PATIENCE).payload == b"hello"
     with pytest.raises(weft.NotFound):
         weft.Endpoint(service="a-test.python")

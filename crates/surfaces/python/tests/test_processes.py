@@ -58,7 +58,7 @@ def test_a_death_ends_a_wait(other: Start, how: str) -> None:
         else:
             peer.send(b"die")
         with pytest.raises(weft.PeerDied) as died:
-            endpoint.receive(PATIENCE)
+            endpoint.receive(5.0)
         took = time.monotonic() - killed_at
         assert (died.value.address, died.value.reason) == (address, "ended")
         if how == "killed":
@@ -155,20 +155,53 @@ def test_a_second_thread_gets_an_exception_and_other_threads_run(pair: Pair) -> 
     thread = threading.Thread(target=lambda: got.append(pair.two.receive(PATIENCE).payload))
     thread.start()
     # It gives up the interpreter while it waits, or this would not go on.
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            pair.two.poll()
-        except weft.InUse:
-            break
-        assert time.monotonic() < until
-    with pytest.raises(weft.InUse):
-        pair.two.close()
-    assert not pair.two.closed
-    # Memory is another matter: it has no endpoint to wait for.
+    busy(pair.two)
     pair.there.send(b"for the thread")
     thread.join(PATIENCE)
     assert got == [b"for the thread"]
+
+
+def busy(endpoint: weft.Endpoint) -> None:
+    """Waits until another thread uses the endpoint."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        try:
+            endpoint.poll()
+        except weft.InUse:
+            return
+    raise AssertionError("nobody uses the endpoint")
+
+
+def test_closing_ends_the_wait_of_another_thread(pair: Pair) -> None:
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            pair.two.receive()
+        except weft.Closed as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    busy(pair.two)
+    pair.two.close()
+    thread.join(PATIENCE)
+    assert len(ended) == 1 and pair.two.closed
+
+
+def test_a_handler_cannot_close_what_it_interrupted(pair: Pair) -> None:
+    def handle(_number: int, _frame: object) -> None:
+        pair.two.close()
+
+    former = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(weft.InUse):
+            pair.two.receive(PATIENCE)
+    finally:
+        signal.signal(signal.SIGALRM, former)
+    pair.there.send(b"still there")
+    assert pair.two.receive(PATIENCE).payload == b"still there"
 
 
 def test_endpoints_go_from_thread_to_thread(pair: Pair) -> None:
@@ -201,6 +234,11 @@ def test_endpoints_go_from_thread_to_thread(pair: Pair) -> None:
 def test_a_child_of_a_fork_gets_exceptions_and_disturbs_nothing(pair: Pair) -> None:
     memory = pair.two.register(64)
     key = memory.grant()
+    # A thread has the lock of this one, and is not there in the child.
+    third = weft.Endpoint()
+    waiting = threading.Thread(target=third.event, args=(PATIENCE,))
+    waiting.start()
+    busy(third)
     child = os.fork()
     if child == 0:
         outcome = 1
@@ -212,6 +250,7 @@ def test_a_child_of_a_fork_gets_exceptions_and_disturbs_nothing(pair: Pair) -> N
                 memory.close,
                 pair.one.close,
                 key.revoke,
+                third.poll,
             ]
             for call in calls:
                 try:
@@ -232,6 +271,9 @@ def test_a_child_of_a_fork_gets_exceptions_and_disturbs_nothing(pair: Pair) -> N
             os._exit(outcome)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+    pair.one.connect(third.address).send(b"for the thread")
+    waiting.join(PATIENCE)
+    third.close()
     pair.there.put(b"still", key, timeout=PATIENCE)
     pair.there.send(b"still")
     got = pair.two.receive(PATIENCE)

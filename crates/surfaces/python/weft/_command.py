@@ -30,9 +30,16 @@ def weft_command() -> str:
 def run(arguments: Sequence[str], timeout: float | None = 60.0) -> str:
     """Runs the command, and returns what it printed."""
     command = [weft_command(), *arguments]
+    # The command warns of this name, which is none of its options.
+    environment = {name: value for name, value in os.environ.items() if name != "WEFT_BIN"}
     try:
         ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            env=environment,
         )
     except OSError as error:
         raise CommandFailed(f"{command[0]} cannot be run: {error}") from error

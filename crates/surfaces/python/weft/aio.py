@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, SupportsIndex, TypeVar
 
@@ -63,8 +64,8 @@ class Endpoint:
         """Registers `length` fresh bytes."""
         return self._plain.register(length)
 
-    async def connect(self, address: str) -> Peer:
-        """Connects to the endpoint at `address`."""
+    async def connect(self, address: str | None = None) -> Peer:
+        """Connects to the endpoint at `address`, or to the host of the service."""
         return await self.finish(self._plain.start_connect(address))
 
     async def receive(self, *, peer: Peer | None = None, tag: int | None = None) -> Message:
@@ -128,7 +129,9 @@ class Endpoint:
         try:
             await self._until(lambda: operation.done or None)
         except asyncio.CancelledError:
-            operation.cancel()
+            # Closed meanwhile: what was asked of this call is its cancellation.
+            with suppress(weft.Error):
+                operation.cancel()
             raise
         return operation.wait(0)
 
@@ -214,9 +217,9 @@ class Endpoint:
             self._timer = self._loop.call_soon(self._turn)
 
     def _rest(self) -> None:
-        if self._is_watched:
+        if self._is_watched and not self._loop.is_closed():
             self._loop.remove_reader(self._file)
-            self._is_watched = False
+        self._is_watched = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -59,7 +59,8 @@ def scrape(url: str, timeout: float = 5.0) -> list[Sample]:
 
 def parse(text: str) -> Iterator[Sample]:
     """The samples in a text of the formats of Prometheus and OpenMetrics."""
-    for line in text.splitlines():
+    # Other ends of lines of Python's may be in a label.
+    for line in text.split("\n"):
         if not line.strip() or line.startswith("#"):
             continue
         found = _LINE.fullmatch(line.strip())

@@ -37,6 +37,7 @@ pub mod namespace;
 pub mod node;
 pub mod process;
 pub mod program;
+pub mod python;
 pub mod redis;
 pub mod statistics;
 pub mod suite;

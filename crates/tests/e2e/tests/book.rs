@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
+use weft_e2e::{Case, Node, Outcome, Skip, program, python, suite};
 use weft_pages::{Block, Page, typed};
 
 /// A busy machine does not reach it.
@@ -28,6 +28,8 @@ const FOLDER: &str = "docs/book";
 const FIRST: &str = "five-minutes";
 /// Where `cargo xtask package` puts packages and clean roots.
 const PACKAGES: &str = "target/package";
+/// The page whose programs import the package for Python, as if it were installed.
+const PYTHON: &str = "python";
 /// Begins a line between the outputs of two commands.
 const MARK: &str = "@@";
 /// Gives the case a `/run` of its own, where the daemon's socket is.
@@ -93,7 +95,16 @@ fn follow(name: &str) -> Outcome {
     let path = std::env::var("PATH").unwrap_or_default();
     let path = if name == FIRST { path } else { format!("{}:{path}", build.display()) };
     let kept = ["LANG", "TERM", "TMPDIR"].map(|name| (name, std::env::var_os(name)));
-    shell.env_clear().env("PATH", path).env("HOME", &home).env("USER", "root");
+    let package = home.join("python");
+    if name == PYTHON {
+        python::package(&package);
+    }
+    shell
+        .env_clear()
+        .env("PYTHONPATH", package)
+        .env("PATH", path)
+        .env("HOME", &home)
+        .env("USER", "root");
     shell.envs(kept.into_iter().filter_map(|(name, value)| Some((name, value?))));
     let start = Instant::now();
     let ended = node.start(shell).wait(LIMIT);

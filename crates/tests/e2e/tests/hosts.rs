@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use weft_e2e::c_program::{Installed, Linked, example};
-use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
+use weft_e2e::{Case, Node, Outcome, Skip, program, python, suite};
 use weft_libfabric::Library;
 
 const LIMIT: Duration = Duration::from_secs(240);
@@ -53,6 +53,7 @@ fn main() -> ExitCode {
             run_script("host_services.py", "services", &["setpriv"], &ping.to_string_lossy())
         }),
         Case::new("c_programs", c_programs),
+        Case::new("python", python_programs),
         Case::new("transfer", || run_script("host_transfer.py", "transfer", &["diff"], "")),
         Case::new("deaths", move || run("deaths", &[], rounds)),
     ];
@@ -78,6 +79,13 @@ fn c_programs() -> Outcome {
     }
     let folder = programs.as_deref().and_then(Path::parent).expect("they are in a folder");
     run_script("host_c.py", "c_programs", &["gcc"], &folder.to_string_lossy())
+}
+
+/// The package for Python on both hosts.
+fn python_programs() -> Outcome {
+    let node = Node::without_daemon();
+    python::package(node.directory());
+    run_script("host_python.py", "python", &[], &node.directory().to_string_lossy())
 }
 
 fn run_script(script: &str, case: &str, tools: &[&str], argument: &str) -> Outcome {
