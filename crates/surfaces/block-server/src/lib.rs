@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `server`, `reactor` | a thread for each processor, and the connections of each |
+//! | `ring` | reads and writes of files by io_uring, on the thread of their connection |
 //! | `workers` | threads that wait for the store of one unit |
 //! | `fabric` | targets over the fabric: a thread for each endpoint |
 //! | `memory`, `file`, [`remote`] | stores |
@@ -29,6 +30,7 @@ mod mailbox;
 mod memory;
 mod reactor;
 pub mod remote;
+mod ring;
 mod server;
 pub mod service;
 mod socket;

@@ -1,8 +1,8 @@
 //! A thread that serves connections, one for each processor.
 //!
 //! Invariants: a reactor never waits but in `epoll_wait`. Work that may wait goes to the threads
-//! of its unit (`workers`), which send the end of it to the inbox of the connection's reactor. A
-//! connection is at one reactor at a time; it moves when its target is known, to the node of the
+//! of its unit (`workers`), which send the end of it to the inbox of the connection's reactor; plain
+//! reads and writes of files go to the kernel (`ring`). A connection is at one reactor at a time; it moves when its target is known, to the node of the
 //! target's units, before anything runs for it.
 
 use std::collections::HashMap;
@@ -20,6 +20,7 @@ use weft_block::scsi::{Direction, Directory, Job, NoUnits, Outcome, Status};
 use weft_numa::ProcessorSet;
 
 use crate::mailbox::Mailbox;
+use crate::ring::{Carried, Ring};
 use crate::server::Shared;
 use crate::socket::{Listener, Socket};
 
@@ -31,6 +32,8 @@ const READS_MAX: usize = 8;
 const TICK: Duration = Duration::from_millis(500);
 /// The token of the inbox.
 const INBOX: u64 = 0;
+/// The token of the ring.
+const RING: u64 = 1;
 
 /// The protocol of a listener's connections.
 #[derive(Clone, Debug)]
@@ -54,6 +57,9 @@ pub struct Finished {
     data: Vec<u8>,
     spare: Vec<u8>,
 }
+
+/// A command of a connection, whose end it is told.
+type Waiting = (u64, Ticket);
 
 enum Ticket {
     Iscsi(iscsi::Ticket),
@@ -209,10 +215,13 @@ pub struct Reactor {
     epoll: OwnedFd,
     listeners: Vec<(u64, Listener, Speaks)>,
     connections: HashMap<u64, Connection>,
+    ring: Ring<Waiting>,
+    /// Whether `epoll` has the ring.
+    has_ring: bool,
     started: Instant,
 }
 
-static TOKENS: AtomicU64 = AtomicU64::new(INBOX + 1);
+static TOKENS: AtomicU64 = AtomicU64::new(RING + 1);
 
 impl Reactor {
     /// A reactor with its inbox, which is served by [`Reactor::run`].
@@ -227,6 +236,8 @@ impl Reactor {
             epoll,
             listeners: Vec::new(),
             connections: HashMap::new(),
+            ring: Ring::default(),
+            has_ring: false,
             started,
         })
     }
@@ -266,12 +277,15 @@ impl Reactor {
                     if !self.read_inbox() {
                         return;
                     }
+                } else if token == RING {
+                    // Taken below.
                 } else if let Some(at) = self.listeners.iter().position(|it| it.0 == token) {
                     self.accept(at);
                 } else {
                     self.serve(token);
                 }
             }
+            self.serve_ring();
             let now = self.started.elapsed();
             if now - looked >= TICK {
                 looked = now;
@@ -306,6 +320,33 @@ impl Reactor {
             self.serve(token);
         }
         true
+    }
+
+    /// Passes on what was begun in the ring, and answers what has ended, until there is nothing of
+    /// either.
+    fn serve_ring(&mut self) {
+        loop {
+            let ended = self.ring.take();
+            if ended.is_empty() {
+                break;
+            }
+            let mut served = Vec::new();
+            for (Carried { ticket: (token, ticket), data, into }, status) in ended {
+                if let Some(connection) = self.connections.get_mut(&token) {
+                    connection.finish(ticket, Outcome::Done(status), into, data);
+                    served.push(token);
+                }
+            }
+            served.dedup();
+            served.into_iter().for_each(|token| self.serve(token));
+        }
+        if let Some(ring) = self.ring.descriptor().filter(|_| !self.has_ring) {
+            let data = epoll::EventData::new_u64(RING);
+            match epoll::add(&self.epoll, ring, data, epoll::EventFlags::IN) {
+                Ok(()) => self.has_ring = true,
+                Err(errno) => tracing::error!("a ring cannot be waited for: {errno}"),
+            }
+        }
     }
 
     fn accept(&mut self, at: usize) {
@@ -381,7 +422,7 @@ impl Reactor {
     /// Reads, works and writes for a connection as far as it goes without waiting.
     fn serve(&mut self, token: u64) {
         let Some(connection) = self.connections.get_mut(&token) else { return };
-        let fate = connection.serve(&self.shared, &self.inbox, self.started);
+        let fate = connection.serve(&self.shared, &self.inbox, &mut self.ring, self.started);
         match fate {
             Fate::Ends => self.close(token),
             Fate::Moves(to) => {
@@ -452,9 +493,15 @@ impl Connection {
         wanted
     }
 
-    fn serve(&mut self, shared: &Arc<Shared>, inbox: &Arc<Inbox>, started: Instant) -> Fate {
+    fn serve(
+        &mut self,
+        shared: &Arc<Shared>,
+        inbox: &Arc<Inbox>,
+        ring: &mut Ring<Waiting>,
+        started: Instant,
+    ) -> Fate {
         for _ in 0..READS_MAX {
-            if let Some(to) = self.work(shared, inbox) {
+            if let Some(to) = self.work(shared, inbox, ring) {
                 return Fate::Moves(to);
             }
             if !self.flush() || self.machine.is_over() {
@@ -472,7 +519,7 @@ impl Connection {
                     self.machine.filled(bytes, started.elapsed());
                     if bytes < room {
                         // The socket is empty: what came is worked on, and then it is waited.
-                        if let Some(to) = self.work(shared, inbox) {
+                        if let Some(to) = self.work(shared, inbox, ring) {
                             return Fate::Moves(to);
                         }
                         if !self.flush() {
@@ -517,7 +564,12 @@ impl Connection {
 
     /// Runs what is quick, and gives the rest to the threads of its unit. Returns where the
     /// connection is to be served from now on, if that is elsewhere.
-    fn work(&mut self, shared: &Arc<Shared>, inbox: &Arc<Inbox>) -> Option<Arc<Inbox>> {
+    fn work(
+        &mut self,
+        shared: &Arc<Shared>,
+        inbox: &Arc<Inbox>,
+        ring: &mut Ring<Waiting>,
+    ) -> Option<Arc<Inbox>> {
         loop {
             match self.poll_event(shared)? {
                 Event::StartTls => self.starts_tls = true,
@@ -527,24 +579,46 @@ impl Connection {
                         return to;
                     }
                 }
-                Event::Run { ticket: Some(ticket), job, data, mut into } if job.is_quick() => {
+                Event::Run { ticket: Some(ticket), job, data, mut into }
+                    if ring.may_run_in_place(&job) =>
+                {
                     let outcome = run(&job, &data, &mut into, self.target.as_deref());
                     self.finish(ticket, outcome, into, data);
                 }
-                Event::Run { ticket, job, data, mut into } => {
-                    let (connection, target) = (self.token, self.target.clone());
-                    let inbox = Arc::clone(inbox);
+                Event::Run { ticket: Some(ticket), job, data, into } => {
+                    let carried = Carried { ticket: (self.token, ticket), data, into };
+                    if let Err(carried) = ring.begin(&job, carried) {
+                        self.run_elsewhere(job, carried, shared, inbox);
+                    }
+                }
+                Event::Run { ticket: None, job, .. } => {
+                    let target = self.target.clone();
                     let workers = shared.workers(job.unit());
                     workers.run(Box::new(move || {
-                        let outcome = run(&job, &data, &mut into, target.as_deref());
-                        let Some(ticket) = ticket else { return };
-                        let (data, spare) = (into, data);
-                        let end = Finished { connection, ticket, outcome, data, spare };
-                        inbox.send(Message::Finished(Box::new(end)));
+                        run(&job, &[], &mut Vec::new(), target.as_deref());
                     }));
                 }
             }
         }
+    }
+
+    /// Runs a job on a thread of its unit.
+    fn run_elsewhere(
+        &self,
+        job: Job,
+        carried: Carried<Waiting>,
+        shared: &Arc<Shared>,
+        inbox: &Arc<Inbox>,
+    ) {
+        let Carried { ticket: (connection, ticket), data, mut into } = carried;
+        let (target, inbox) = (self.target.clone(), Arc::clone(inbox));
+        let workers = shared.workers(job.unit());
+        workers.run(Box::new(move || {
+            let outcome = run(&job, &data, &mut into, target.as_deref());
+            let (data, spare) = (into, data);
+            let end = Finished { connection, ticket, outcome, data, spare };
+            inbox.send(Message::Finished(Box::new(end)));
+        }));
     }
 
     fn finished(&mut self, finished: Finished) {

@@ -1,5 +1,6 @@
 """Block storage as its users see it: block.py WEFT CASE [COUNT] runs a case from outside."""
 
+import ctypes
 import errno
 import json
 import os
@@ -237,6 +238,64 @@ def nbd_tools():
             assert server.stat()["writes"]["errors"] == 0
 
 
+def direct():
+    """A file past the page cache: bytes of any place and length, and commands that wait for others
+    or let them wait, beside many that are on their way."""
+    with tempfile.TemporaryDirectory() as directory:
+        if not has_direct(directory):
+            print("its file system has no direct access: not tried")
+            return
+        nbd = os.path.join(directory, "nbd.sock")
+        words = ["--nbd", f"unix:{nbd}"]
+        for lun, way in enumerate(("", ",aio=threads")):
+            words += ["--lun", f"{lun}=file:{image(directory, str(lun))},direct{way}"]
+        with Server(directory, *words) as server:
+            assert server.stat(0)["driver"] == ("io_uring" if has_io_uring() else "pread")
+            assert server.stat(1)["driver"] == "pread"
+            writers = [subprocess.Popen([
+                "fio", f"--name={lun}", "--ioengine=nbd", f"--uri=nbd+unix:///{lun}?socket={nbd}",
+                "--rw=randwrite", "--bs=16k", "--offset=32M", "--size=16M", "--iodepth=32",
+                "--verify=crc32c", "--randseed=7", "--verify_state_save=0"],
+                cwd=directory, stdout=subprocess.DEVNULL) for lun in (0, 1)]
+            while any(writer.poll() is None for writer in writers):
+                for name in ("CompareAndWrite.Simple", "ModeSense6.Control-D_SENSE", "OrWrite.Simple"):
+                    for lun in (0, 1):
+                        printed = run("iscsi-test-cu", "-d", "-t", f"ALL.{name}", server.url(lun))
+                        assert "FAILED" not in printed, printed
+            assert [writer.wait() for writer in writers] == [0, 0]
+            client = Nbd(nbd)
+            wanted = bytearray(64 << 10)
+            assert client.write(1 << 20, bytes(wanted)) == 0
+            for at, length in ((0, 4096), (100, 1000), (4000, 9000), (12_288, 512), (511, 2)):
+                data = random.Random(at).randbytes(length)
+                wanted[at:at + length] = data
+                assert client.write((1 << 20) + at, data) == 0
+                for before, behind in ((0, 0), (1, 3), (77, 512)):
+                    start, end = max(0, at - before), at + length + behind
+                    found = client.read((1 << 20) + start, end - start)
+                    assert found == wanted[start:end], (at, length, start, end)
+            large = random.Random(1).randbytes(3 << 20)
+            assert client.write(8 << 20, large, fua=True) == 0
+            assert client.read(8 << 20, 3 << 20) == large
+            assert server.stat(0)["reads"]["errors"] == server.stat(0)["queue"] == 0
+
+
+def has_direct(directory):
+    try:
+        os.close(os.open(image(directory, "probe"), os.O_RDWR | os.O_DIRECT))
+        return True
+    except OSError:
+        return False
+
+
+def has_io_uring():
+    """Whether the kernel gives this process a ring."""
+    ring = ctypes.CDLL(None, use_errno=True).syscall(425, 1, ctypes.create_string_buffer(120))
+    if ring >= 0:
+        os.close(ring)
+    return ring >= 0
+
+
 def eight_sessions():
     """Eight initiators write and read eight parts of one LUN at the same time."""
     with tempfile.TemporaryDirectory() as directory:
@@ -463,7 +522,7 @@ def tls():
 
 
 CASES = {case.__name__: case for case in (
-    suite_first_sixth, suite_whole, qemu, nbd_tools, eight_sessions, chap, management, full,
+    suite_first_sixth, suite_whole, qemu, nbd_tools, direct, eight_sessions, chap, management, full,
     configured, sudden_deaths, strangers, tls)}
 
 if __name__ == "__main__":

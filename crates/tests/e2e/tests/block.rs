@@ -11,10 +11,11 @@ const LIMIT: Duration = Duration::from_secs(280);
 const ENDS: Duration = Duration::from_secs(300);
 
 /// The cases of `block.py`, with the third-party programs that each runs.
-const CASES: [(&str, &[&str]); 10] = [
+const CASES: [(&str, &[&str]); 11] = [
     ("suite_first_sixth", &["iscsi-test-cu"]),
     ("qemu", &["qemu-img", "qemu-io"]),
     ("nbd_tools", &["nbdinfo", "nbdcopy", "fio"]),
+    ("direct", &["fio", "iscsi-test-cu"]),
     ("eight_sessions", &["qemu-io"]),
     ("chap", &["iscsi-inq"]),
     ("management", &["qemu-io"]),
