@@ -41,7 +41,7 @@ impl Job {
         if matches!(self.work, Work::Write { fua: true, .. }) {
             return None;
         }
-        self.begin_with(|store, ..| store.file().map(|_| None))
+        self.begin_with(|store, _, _, _| store.file().map(|_| None))
     }
 
     fn begin_with(
