@@ -97,8 +97,7 @@ impl FromStr for LunSpec {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        const FORM: &str =
-            "use N=mem:SIZE[,node=K], N=file:PATH[,direct[,aio=io_uring|threads]] \
+        const FORM: &str = "use N=mem:SIZE[,node=K], N=file:PATH[,direct[,aio=io_uring|threads]] \
              or N=weft://HOST[:PORT]/IQN/N";
         let (number, rest) = text.split_once('=').with_context(|| format!("{text:?}: {FORM}"))?;
         let number = number.parse().with_context(|| format!("{number:?} is no LUN; {FORM}"))?;
@@ -334,7 +333,10 @@ mod tests {
         assert_eq!(spec.backing, Backing::Memory { bytes: 1 << 30, node: Some(1) });
         assert!(spec.number == 3 && spec.is_read_only && !spec.is_removable);
         let spec: LunSpec = "0=file:/srv/a=b,direct".parse().expect("a form");
-        assert_eq!(spec.backing, Backing::File { path: "/srv/a=b".into(), direct: Some(Way::Auto) });
+        assert_eq!(
+            spec.backing,
+            Backing::File { path: "/srv/a=b".into(), direct: Some(Way::Auto) }
+        );
         let remote = "0=weft://h:1/iqn.a/0,ro";
         let spec: LunSpec = remote.parse().expect("a form");
         assert!(spec.backing.to_string() == "weft://h:1/iqn.a/0" && spec.is_read_only);

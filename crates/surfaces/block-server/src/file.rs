@@ -73,7 +73,9 @@ impl Direct {
             tracing::info!("files are read and written by pread and pwrite: {why}");
         }
         let ring = (engine.kind() == Kind::Uring)
-            .then(|| io::Result::Ok(RingFile { file: Arc::new(file.try_clone()?.into()), alignment }))
+            .then(|| {
+                io::Result::Ok(RingFile { file: Arc::new(file.try_clone()?.into()), alignment })
+            })
             .transpose()?;
         Ok(Self { buffers, ring, alignment })
     }

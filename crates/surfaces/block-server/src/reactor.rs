@@ -1,9 +1,10 @@
 //! A thread that serves connections, one for each processor.
 //!
-//! Invariants: a reactor never waits but in `epoll_wait`. Work that may wait goes to the threads
-//! of its unit (`workers`), which send the end of it to the inbox of the connection's reactor; plain
-//! reads and writes of files go to the kernel (`ring`). A connection is at one reactor at a time; it moves when its target is known, to the node of the
-//! target's units, before anything runs for it.
+//! Invariants: a reactor never waits but in `epoll_wait`. Plain reads and writes of direct files go
+//! to the kernel (`ring`). Other work that may wait goes to the threads of its unit (`workers`),
+//! which send the end of it to the inbox of the connection's reactor. A connection is at one
+//! reactor at a time; it moves when its target is known, to the node of the target's units, before
+//! anything runs for it.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};

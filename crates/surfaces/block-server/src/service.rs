@@ -442,8 +442,7 @@ impl Service {
                 Ok((Own::Memory(Arc::new(store)), *node))
             }
             Backing::File { path, direct } => {
-                let options =
-                    FileOptions { direct: *direct, is_read_only: spec.is_read_only };
+                let options = FileOptions { direct: *direct, is_read_only: spec.is_read_only };
                 let store = FileStore::open(path, options)
                     .with_context(|| format!("LUN {}: {}", spec.number, path.display()))?;
                 Ok((Own::File(Arc::new(store)), node_of_file(path)))
