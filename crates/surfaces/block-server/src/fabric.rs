@@ -19,8 +19,8 @@ use weft_numa::ProcessorSet;
 use weft_open::{AnyEndpoint, Driver, Opening, OpeningError, Waiter, Woken, now};
 use weft_session::{Options, Sessions};
 
+use crate::connection::run;
 use crate::mailbox::Mailbox;
-use crate::reactor::run;
 use crate::ring::{Carried, Ring};
 use crate::server::Shared;
 

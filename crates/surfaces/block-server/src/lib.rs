@@ -2,7 +2,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `server`, `reactor` | a thread for each processor, and the connections of each |
+//! | `server`, `reactor`, `connection` | a thread for each processor, and the connections of each |
 //! | `ring` | reads and writes of files by io_uring, on the thread of their connection |
 //! | `workers` | threads that wait for the store of one unit |
 //! | `fabric` | targets over the fabric: a thread for each endpoint |
@@ -20,6 +20,7 @@
 #![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]
 
 pub mod configuration;
+mod connection;
 pub mod control;
 mod fabric;
 mod file;
