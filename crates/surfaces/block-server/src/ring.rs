@@ -170,3 +170,75 @@ impl<T> Ring<T> {
 fn error_of_write(errno: Errno) -> StoreError {
     write_error(&errno.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use weft_block::scsi::{Begun, Identity, Link, NoUnits, Port, Unit, UnitOptions};
+    use weft_block::store::Store;
+
+    use super::*;
+    use crate::file::{FileOptions, FileStore};
+    use crate::memory::MemoryStore;
+
+    fn unit(store: Arc<dyn Store>) -> (Arc<Unit>, Arc<Link>) {
+        let identity = Identity::new("iqn.2026-11.example:ring", 0);
+        let unit = Unit::new(identity, UnitOptions::default(), store, None, None).expect("fresh");
+        let port = Port { name: "iqn.2026-11.example:host".to_owned(), isid: [0; 6] };
+        let link = unit.attach(&port).expect("room");
+        (Arc::new(unit), link)
+    }
+
+    fn carried() -> Carried<u32> {
+        Carried { ticket: 7, data: vec![1; 2 << 20], into: Vec::new() }
+    }
+
+    #[test]
+    fn while_a_request_is_on_its_way_nothing_runs_that_could_wait_for_its_end() {
+        // Not below /tmp, which may be a file system without direct access.
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
+        let (path, bytes) = (directory.path().join("disk"), 4 << 20);
+        let content: Vec<u8> = (0..=250).cycle().take(bytes).collect();
+        fs::write(&path, &content).expect("room");
+        let options = FileOptions { direct: Some(Way::Auto), is_read_only: false };
+        let Ok(store) = FileStore::open(&path, options) else { return };
+        if store.file().is_none() {
+            println!("the kernel has no io_uring: not tried");
+            return;
+        }
+        let (unit, link) = unit(Arc::new(store));
+        let memory = Arc::new(MemoryStore::new(1 << 20, None).expect("memory"));
+        let (other, other_link) = self::unit(memory);
+        // A new session is told so by the first command.
+        let _ = unit.begin(&link, &[0; 16], &NoUnits);
+        let mut select = [0; 16];
+        (select[0], select[1], select[4]) = (0x15, 0x10, 16);
+        let Begun::Job(select) = unit.begin(&link, &select, &NoUnits) else {
+            unreachable!("MODE SELECT has parameters")
+        };
+        let mut ring = Ring::default();
+        assert!(ring.may_run_in_place(&select));
+        let read = Job::read(&unit, &link, 1_000, 5_000);
+        assert!(ring.begin(&read, carried()).is_ok());
+        assert!(!ring.may_run_in_place(&select));
+        assert!(ring.may_run_in_place(&Job::read(&other, &other_link, 0, 512)));
+        let began = Instant::now();
+        let (carried_back, status) = loop {
+            if let Some(ended) = ring.take().pop() {
+                break ended;
+            }
+            assert!(began.elapsed() < Duration::from_secs(30), "it does not end");
+        };
+        assert_eq!((carried_back.ticket, status), (7, Status::Good));
+        assert!(carried_back.into == content[1_000..6_000]);
+        assert!(ring.may_run_in_place(&select));
+        let writes = |at, length, fua| Job::write(&unit, &link, at, length, fua);
+        for job in [writes(0, 4_096, true), writes(1_000, 500, false), writes(0, 2 << 20, false)] {
+            assert!(ring.begin(&job, carried()).is_err(), "it is for the threads");
+        }
+        assert!(Job::is_unit_idle(&unit));
+    }
+}
