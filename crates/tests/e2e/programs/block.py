@@ -143,14 +143,16 @@ class Nbd:
 
 # The cases.
 
-def suite(part, parts):
-    """Runs the suites of iscsi-test-cu of which the number is `part` modulo `parts`."""
+def suite(part, parts, is_direct=False):
+    """Runs the suites of iscsi-test-cu of which the number is `part` modulo `parts`, on memory or
+    on a file past the page cache."""
     listed = run("iscsi-test-cu", "-l").split()
     tests = [name for name in listed if name.startswith("ALL.") and name.count(".") == 2]
     suites = sorted({name.rsplit(".", 1)[0] for name in tests})
     passed, skipped, failed = set(), set(), set()
     with tempfile.TemporaryDirectory() as directory:
-        with Server(directory, "--lun", "0=mem:256M") as server:
+        disk = f"file:{image(directory, size=256 << 20)},direct" if is_direct else "mem:256M"
+        with Server(directory, "--lun", f"0={disk}") as server:
             for name in suites[part::parts]:
                 sanitizes = name == "ALL.Sanitize"
                 limit = 200 if sanitizes else 30
@@ -179,8 +181,8 @@ def suite_first_sixth():
     suite(0, 6)
 
 
-def suite_whole():
-    passed = suite(0, 1)
+def suite_whole(is_direct=0):
+    passed = suite(0, 1, bool(is_direct))
     assert len(passed) >= 185, len(passed)
 
 
