@@ -28,7 +28,8 @@ PACKAGES = ["linux-image-cloud-amd64", "open-iscsi", "libopeniscsiusr"]
 # The host as the guest sees it.
 GATEWAY = "10.0.2.2"
 BUSYBOX = ("sh", "mount", "umount", "modprobe", "depmod", "ifconfig", "route", "sleep", "cat",
-           "switch_root", "sha256sum", "dd", "sync", "reboot", "uname", "echo", "mkdir", "ls")
+           "switch_root", "sha256sum", "dd", "sync", "reboot", "uname", "echo", "mkdir", "ls",
+           "grep")
 MODULES = ("drivers/virtio", "drivers/block", "drivers/scsi", "net/core", "lib", "drivers/net/*.ko",
            "crypto")
 INIT = """#!/bin/sh
@@ -123,7 +124,8 @@ def program(path, text):
     path.chmod(0o755)
 
 
-def initramfs(files, directory, ports):
+def initramfs(files, directory, init, programs):
+    """The kernel, and a file system in memory with the first program and others."""
     root = directory / "initramfs"
     with_busybox(root)
     version = next((files / "lib/modules").iterdir()).name
@@ -134,14 +136,31 @@ def initramfs(files, directory, ports):
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(module, target)
     libraries = next(files.glob("**/libopeniscsiusr.so*")).parent
-    with_libraries(next(files.glob("**/iscsistart")), root, libraries)
-    with_libraries(shutil.which("nbd-client") or "/usr/sbin/nbd-client", root, libraries)
-    iscsi, nbd = ports
-    program(root / "init", INIT.format(gateway=GATEWAY, iqn=IQN, iscsi=iscsi, nbd=nbd))
+    for each in programs:
+        with_libraries(each, root, libraries)
+    program(root / "init", init)
     names = b"\n".join(str(path.relative_to(root)).encode() for path in sorted(root.rglob("*")))
     archive = directory / "initramfs.cpio"
     archive.write_bytes(run("busybox", "cpio", "-o", "-H", "newc", cwd=root, input=names))
     return next((files / "boot").glob("vmlinuz-*")), archive
+
+
+def nbd_client():
+    return shutil.which("nbd-client") or "/usr/sbin/nbd-client"
+
+
+def booted(kernel, archive, *machine):
+    """All that a guest writes to its console, until it ends."""
+    guest = subprocess.Popen(
+        ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-nographic", "-no-reboot",
+         "-kernel", kernel, "-initrd", archive, "-append", "console=ttyS0 quiet panic=-1",
+         *machine],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        told, _ = guest.communicate(timeout=600)
+    finally:
+        guest.kill()
+    return told.decode(errors="replace")
 
 
 def disks(directory):
@@ -186,7 +205,9 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         directory = pathlib.Path(directory)
         ports = free_port(), free_port()
-        kernel, archive = initramfs(files, directory, ports)
+        init = INIT.format(gateway=GATEWAY, iqn=IQN, iscsi=ports[0], nbd=ports[1])
+        programs = [next(files.glob("**/iscsistart")), nbd_client()]
+        kernel, archive = initramfs(files, directory, init, programs)
         made = disks(directory)
         command = [options.weft, "block", "serve", "--listen", f"127.0.0.1:{ports[0]}", "--nbd",
                    f"127.0.0.1:{ports[1]}", "--target", IQN, "--control", directory / "control",
@@ -196,18 +217,11 @@ def main():
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         began = time.monotonic()
         try:
-            guest = subprocess.Popen(
-                ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "512", "-nographic",
-                 "-no-reboot", "-kernel", kernel, "-initrd", archive, "-append",
-                 "console=ttyS0 quiet panic=-1", "-netdev", "user,id=n", "-device",
-                 "virtio-net-pci,netdev=n,romfile="],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            told, _ = guest.communicate(timeout=600)
+            told = booted(kernel, archive, "-m", "512", "-netdev", "user,id=n", "-device",
+                          "virtio-net-pci,netdev=n,romfile=")
         finally:
-            guest.kill()
             server.terminate()
             server.wait(10)
-        told = told.decode(errors="replace")
         lines = re.findall(r"guest: .*", told)
         print("\n".join(line.strip() for line in lines))
         assert lines and "all was written" in lines[-1], told[-3000:]

@@ -72,6 +72,12 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// The file that it is, in a type that its driver knows, for who reads and writes it by requests
+    /// that no thread waits for.
+    fn file(&self) -> Option<&dyn Any> {
+        None
+    }
+
     /// Fills `into` with the bytes from `at` on.
     ///
     /// # Errors

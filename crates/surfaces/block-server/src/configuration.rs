@@ -20,6 +20,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use weft_block::iscsi::Credentials;
+use weft_file_io::Way;
 
 use crate::remote::RemoteLun;
 
@@ -40,8 +41,8 @@ pub enum Backing {
     File {
         /// Its path.
         path: PathBuf,
-        /// Past the page cache.
-        is_direct: bool,
+        /// Past the page cache, in this way.
+        direct: Option<Way>,
     },
     /// A LUN of another server, over the fabric.
     Remote(RemoteLun),
@@ -96,8 +97,8 @@ impl FromStr for LunSpec {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        const FORM: &str =
-            "use N=mem:SIZE[,node=K], N=file:PATH[,direct] or N=weft://HOST[:PORT]/IQN/N";
+        const FORM: &str = "use N=mem:SIZE[,node=K], N=file:PATH[,direct[,aio=io_uring|threads]] \
+             or N=weft://HOST[:PORT]/IQN/N";
         let (number, rest) = text.split_once('=').with_context(|| format!("{text:?}: {FORM}"))?;
         let number = number.parse().with_context(|| format!("{number:?} is no LUN; {FORM}"))?;
         let (kind, rest) = rest.split_once(':').with_context(|| format!("{text:?}: {FORM}"))?;
@@ -106,7 +107,7 @@ impl FromStr for LunSpec {
         let mut backing = match kind {
             "mem" => Backing::Memory { bytes: parse_size(first)?, node: None },
             "file" if first.is_empty() => bail!("{text:?} has no path; {FORM}"),
-            "file" => Backing::File { path: first.into(), is_direct: false },
+            "file" => Backing::File { path: first.into(), direct: None },
             "weft" => Backing::Remote(format!("weft:{first}").parse()?),
             _ => bail!("{kind:?} is no kind of store; {FORM}"),
         };
@@ -115,7 +116,9 @@ impl FromStr for LunSpec {
             match (word, &mut backing) {
                 ("ro", _) => is_read_only = true,
                 ("removable", _) => is_removable = true,
-                ("direct", Backing::File { is_direct, .. }) => *is_direct = true,
+                ("direct", Backing::File { direct, .. }) => *direct = Some(Way::Auto),
+                ("aio=io_uring", Backing::File { direct: Some(way), .. }) => *way = Way::Uring,
+                ("aio=threads", Backing::File { direct: Some(way), .. }) => *way = Way::Plain,
                 (word, Backing::Memory { node, .. }) if word.starts_with("node=") => {
                     let number = word[5..].parse();
                     *node = Some(number.with_context(|| format!("{word:?} names no node"))?);
@@ -330,7 +333,10 @@ mod tests {
         assert_eq!(spec.backing, Backing::Memory { bytes: 1 << 30, node: Some(1) });
         assert!(spec.number == 3 && spec.is_read_only && !spec.is_removable);
         let spec: LunSpec = "0=file:/srv/a=b,direct".parse().expect("a form");
-        assert_eq!(spec.backing, Backing::File { path: "/srv/a=b".into(), is_direct: true });
+        assert_eq!(
+            spec.backing,
+            Backing::File { path: "/srv/a=b".into(), direct: Some(Way::Auto) }
+        );
         let remote = "0=weft://h:1/iqn.a/0,ro";
         let spec: LunSpec = remote.parse().expect("a form");
         assert!(spec.backing.to_string() == "weft://h:1/iqn.a/0" && spec.is_read_only);

@@ -19,8 +19,9 @@ use weft_numa::ProcessorSet;
 use weft_open::{AnyEndpoint, Driver, Opening, OpeningError, Waiter, Woken, now};
 use weft_session::{Options, Sessions};
 
+use crate::connection::run;
 use crate::mailbox::Mailbox;
-use crate::reactor::run;
+use crate::ring::{Carried, Ring};
 use crate::server::Shared;
 
 /// The thread looks at its limits of time so often.
@@ -136,6 +137,7 @@ impl Offered {
                 shared: Arc::clone(shared),
                 seats: Arc::clone(&seats),
                 own: number,
+                ring: Ring::default(),
             };
             // With one node, the system moves threads better than we do.
             let near: Option<ProcessorSet> = is_bound.then(|| [processor].into_iter().collect());
@@ -228,6 +230,7 @@ struct Thread {
     shared: Arc<Shared>,
     seats: Arc<Vec<Seat>>,
     own: usize,
+    ring: Ring<Ticket>,
 }
 
 impl Thread {
@@ -242,7 +245,8 @@ impl Thread {
         loop {
             let due = self.target.sessions().timeout().map(|due| due.saturating_sub(now()));
             let within = due.map_or(TICK, |due| due.min(TICK));
-            let beside = [std::os::fd::AsFd::as_fd(&*mailbox)];
+            let own = std::os::fd::AsFd::as_fd(&*mailbox);
+            let beside: Vec<_> = [own].into_iter().chain(self.ring.descriptor()).collect();
             let woken = self.waiter.wait(self.target.sessions(), &beside, Some(within));
             self.target.poll(now());
             for message in mailbox.take(woken == Woken::Beside(0)) {
@@ -254,21 +258,40 @@ impl Thread {
                 }
             }
             self.work();
+            self.serve_ring();
             self.seats[self.own].sessions.store(self.target.load(), Ordering::Relaxed);
         }
     }
 
-    /// Runs what is quick, and gives the rest to the threads of its unit.
+    /// Passes on what was begun in the ring, and answers what has ended, until there is nothing of
+    /// either.
+    fn serve_ring(&mut self) {
+        loop {
+            let ended = self.ring.take();
+            if ended.is_empty() {
+                return;
+            }
+            for (Carried { ticket, into, .. }, status) in ended {
+                self.target.finished(ticket, Outcome::Done(status), into);
+            }
+            self.work();
+        }
+    }
+
+    /// Runs what is quick, and gives the rest to the kernel or to the threads of its unit.
     fn work(&mut self) {
         while let Some(event) = self.target.poll_event() {
             match event {
                 Event::Run { ticket, job, data, mut into, target }
-                    if job.is_quick() && !self.target.is_moving_in_place() =>
+                    if self.ring.may_run_in_place(&job) && !self.target.is_moving_in_place() =>
                 {
                     let outcome = run(&job, &data, &mut into, Some(&target));
                     self.target.finished(ticket, outcome, into);
                 }
-                Event::Run { ticket, job, data, mut into, target } => {
+                Event::Run { ticket, job, data, into, target } => {
+                    let carried = Carried { ticket, data, into };
+                    let Err(carried) = self.ring.begin(&job, carried) else { continue };
+                    let Carried { ticket, data, mut into } = carried;
                     let mailbox = Arc::clone(&self.mailbox);
                     let workers = self.shared.workers(job.unit());
                     workers.run(Box::new(move || {

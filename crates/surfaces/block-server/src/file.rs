@@ -4,10 +4,13 @@
 //! An error of a flush is told to all later flushes as well, since the kernel tells it only once
 //! and forgets which pages were lost.
 
+use std::any::Any;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -15,7 +18,7 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate};
 use rustix::io::Errno;
 use weft_block::store::{Extent, Store, StoreError};
-use weft_file_io::{Pool, alignment_of};
+use weft_file_io::{Engine, Kind, Options, Pool, Way, alignment_of};
 
 /// Buffers for direct access are of this size, and aligned to it.
 const DIRECT_BYTES: usize = 1 << 20;
@@ -37,30 +40,52 @@ pub struct FileStore {
     direct: Option<Direct>,
 }
 
+/// A file as requests of io_uring have it.
+#[derive(Clone, Debug)]
+pub(crate) struct RingFile {
+    pub file: Arc<OwnedFd>,
+    /// Places and lengths in the file are multiples of this.
+    pub alignment: usize,
+}
+
 /// Access past the page cache.
 #[derive(Clone, Debug)]
 struct Direct {
     buffers: Pool,
+    /// If the kernel lets this process use io_uring.
+    ring: Option<RingFile>,
     /// Places and lengths in the file are multiples of this.
     alignment: usize,
 }
 
 impl Direct {
-    fn of(file: &File) -> io::Result<Self> {
+    fn of(file: &File, way: Way) -> io::Result<Self> {
         let alignment = alignment_of(file)
             .map(|it| it.offset)
             .filter(|it| it.is_power_of_two() && *it <= DIRECT_BYTES / 2)
             .ok_or_else(|| io::Error::other("its file system has no direct access"))?;
         let buffers = Pool::new(DIRECT_BYTES, BUFFERS).map_err(io::Error::other)?;
-        Ok(Self { buffers, alignment })
+        // Only whether there is one: those that serve the file are the threads' own.
+        let engine = Engine::new(&Options { depth: 1, way }).map_err(io::Error::other)?;
+        if way == Way::Auto
+            && let Some(why) = engine.why_plain()
+        {
+            tracing::info!("files are read and written by pread and pwrite: {why}");
+        }
+        let ring = (engine.kind() == Kind::Uring)
+            .then(|| {
+                io::Result::Ok(RingFile { file: Arc::new(file.try_clone()?.into()), alignment })
+            })
+            .transpose()?;
+        Ok(Self { buffers, ring, alignment })
     }
 }
 
 /// How a file is opened.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct FileOptions {
-    /// Past the page cache (`O_DIRECT`).
-    pub is_direct: bool,
+    /// Past the page cache (`O_DIRECT`), in this way. Through it, it is by pread and pwrite.
+    pub direct: Option<Way>,
     /// For reading alone.
     pub is_read_only: bool,
 }
@@ -71,7 +96,7 @@ impl FileStore {
     /// # Errors
     /// The file cannot be opened, another process has locked it, or its size is no multiple of 512.
     pub fn open(path: &Path, options: FileOptions) -> io::Result<Self> {
-        let flags = if options.is_direct { direct_flag() } else { 0 };
+        let flags = if options.direct.is_some() { direct_flag() } else { 0 };
         let open = |flags: i32| {
             OpenOptions::new()
                 .read(true)
@@ -99,7 +124,7 @@ impl FileStore {
             let message = format!("its size, {bytes} bytes, is no multiple of 512; truncate it");
             return Err(io::Error::other(message));
         }
-        let direct = options.is_direct.then(|| Direct::of(&file)).transpose()?;
+        let direct = options.direct.map(|way| Direct::of(&file, way)).transpose()?;
         let (is_read_only, has_failed) = (options.is_read_only, AtomicBool::new(false));
         Ok(Self { file, seeker, bytes, is_read_only, is_device, has_failed, direct })
     }
@@ -187,6 +212,10 @@ impl Store for FileStore {
 
     fn is_thin(&self) -> bool {
         !self.is_read_only
+    }
+
+    fn file(&self) -> Option<&dyn Any> {
+        self.direct.as_ref()?.ring.as_ref().map(|ring| ring as &dyn Any)
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), StoreError> {
@@ -307,7 +336,7 @@ fn direct_flag() -> i32 {
     i32::try_from(rustix::fs::OFlags::DIRECT.bits()).expect("a flag of open(2) is small")
 }
 
-fn write_error(error: &io::Error) -> StoreError {
+pub(crate) fn write_error(error: &io::Error) -> StoreError {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => StoreError::NoSpace,
         Some(Errno::ROFS | Errno::BADF | Errno::PERM) => StoreError::ReadOnly,
@@ -330,16 +359,16 @@ mod tests {
 
     #[test]
     fn bytes_are_read_as_they_were_written_directly_or_not() {
-        for is_direct in [false, true] {
+        for direct in [None, Some(Way::Auto)] {
             let (_directory, path) = file(4 << 20);
-            let options = FileOptions { is_direct, is_read_only: false };
+            let options = FileOptions { direct, is_read_only: false };
             let store = FileStore::open(&path, options).expect("a file");
             let bytes: Vec<u8> = (0..=255).cycle().take(1_500_160).collect();
             for at in [0, 512, 4096, (4 << 20) - 1_500_160] {
                 store.write(at, &bytes).expect("room");
                 let mut seen = vec![0; bytes.len()];
                 store.read(at, &mut seen).expect("written");
-                assert!(seen == bytes, "{at} {is_direct}");
+                assert!(seen == bytes, "{at} {direct:?}");
             }
             store.flush().expect("a file");
             store.zero(4096, 8192, true).expect("a file");

@@ -2,7 +2,8 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `server`, `reactor` | a thread for each processor, and the connections of each |
+//! | `server`, `reactor`, `connection` | a thread for each processor, and the connections of each |
+//! | `ring` | reads and writes of files by io_uring, on the thread of their connection |
 //! | `workers` | threads that wait for the store of one unit |
 //! | `fabric` | targets over the fabric: a thread for each endpoint |
 //! | `memory`, `file`, [`remote`] | stores |
@@ -19,6 +20,7 @@
 #![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]
 
 pub mod configuration;
+mod connection;
 pub mod control;
 mod fabric;
 mod file;
@@ -29,6 +31,7 @@ mod mailbox;
 mod memory;
 mod reactor;
 pub mod remote;
+mod ring;
 mod server;
 pub mod service;
 mod socket;

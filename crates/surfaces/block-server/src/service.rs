@@ -55,6 +55,18 @@ impl Own {
     }
 }
 
+impl Own {
+    /// How its bytes are reached.
+    fn driver(&self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory",
+            Self::File(store) if store.file().is_some() => "io_uring",
+            Self::File(_) => "pread",
+            Self::Remote(_) => "fabric",
+        }
+    }
+}
+
 /// A server with its targets.
 pub struct Service {
     shared: Arc<Shared>,
@@ -91,6 +103,8 @@ pub struct UnitStatus {
     pub lun: u64,
     /// The bytes behind it: mem, file:PATH or weft://HOST:PORT/IQN/N.
     pub store: String,
+    /// How they are reached: memory, io_uring, pread or fabric.
+    pub driver: String,
     /// Its size.
     pub bytes: u64,
     /// The node that it is served on.
@@ -354,9 +368,9 @@ impl Service {
         // Commands wait, so that no write goes to a store that is left.
         unit.while_quiet(|| {
             let new = match (&served.store, &served.spec.backing) {
-                (Own::File(store), Backing::File { path, is_direct }) => {
+                (Own::File(store), Backing::File { path, direct }) => {
                     let is_read_only = served.spec.is_read_only;
-                    let options = FileOptions { is_direct: *is_direct, is_read_only };
+                    let options = FileOptions { direct: *direct, is_read_only };
                     Own::File(Arc::new(store.resized(path, bytes, options)?))
                 }
                 (Own::Memory(store), Backing::Memory { node, .. }) => {
@@ -384,6 +398,7 @@ impl Service {
                 target: target.clone(),
                 lun: *lun,
                 store: served.spec.backing.to_string(),
+                driver: served.store.driver().to_owned(),
                 bytes: unit.blocks() * u64::from(BLOCK_BYTES),
                 node: self.shared.node_of(&unit),
                 read_only: unit.is_read_only(),
@@ -426,9 +441,8 @@ impl Service {
                     .with_context(|| format!("LUN {}: no memory", spec.number))?;
                 Ok((Own::Memory(Arc::new(store)), *node))
             }
-            Backing::File { path, is_direct } => {
-                let options =
-                    FileOptions { is_direct: *is_direct, is_read_only: spec.is_read_only };
+            Backing::File { path, direct } => {
+                let options = FileOptions { direct: *direct, is_read_only: spec.is_read_only };
                 let store = FileStore::open(path, options)
                     .with_context(|| format!("LUN {}: {}", spec.number, path.display()))?;
                 Ok((Own::File(Arc::new(store)), node_of_file(path)))

@@ -18,7 +18,7 @@ use crate::daemon;
 use crate::output::{show, show_line};
 use crate::providers;
 use crate::release;
-use crate::table::Table;
+use crate::table::{Table, bytes};
 
 /// `weft info`.
 pub fn show(
@@ -31,6 +31,7 @@ pub fn show(
         "node": socket.node,
         "daemon": daemon_state(&socket),
         "machine": machine(),
+        "memory_nodes": memory_nodes(),
         "transports": transports(&configuration.options),
         "libfabric": providers::json(&configuration.options),
         "endpoints": endpoints(&configuration.options),
@@ -80,6 +81,7 @@ fn machine() -> Value {
         "memfd_sealing": can_seal(),
         "pidfd": has_pidfd(),
         "futex": can_futex(),
+        "io_uring": can_io_uring(),
         "membarrier": weft_sync::fence::register(),
         "unprivileged": rustix::process::geteuid().as_raw() != 0,
         "descriptors_max": descriptors_max(),
@@ -104,6 +106,35 @@ fn can_seal() -> bool {
 fn can_futex() -> bool {
     let word = std::sync::atomic::AtomicU32::new(0);
     rustix::thread::futex::wake(&word, rustix::thread::futex::Flags::empty(), 1).is_ok()
+}
+
+/// Whether the kernel gives this process a ring with the operations that files need.
+fn can_io_uring() -> bool {
+    let options = weft_file_io::Options { depth: 1, way: weft_file_io::Way::Uring };
+    weft_file_io::Engine::new(&options).is_ok()
+}
+
+/// The memory nodes of the machine, each with its processors.
+fn memory_nodes() -> Value {
+    let Ok(topology) = weft_numa::Topology::of_host() else { return Value::Null };
+    let node = |node: &weft_numa::Node| {
+        json!({
+            "node": node.number(),
+            "processors": node.processors().to_string(),
+            "memory_bytes": node.memory_bytes(),
+        })
+    };
+    json!(topology.nodes().iter().map(node).collect::<Vec<_>>())
+}
+
+fn memory_nodes_table(nodes: &Value) -> String {
+    let mut table = Table::new(["node", "processors", "memory"]);
+    for node in nodes.as_array().into_iter().flatten() {
+        let memory = node["memory_bytes"].as_u64().filter(|memory| *memory > 0);
+        let memory = memory.map_or_else(|| "unknown".to_owned(), bytes);
+        table.line([plain(&node["node"]), plain(&node["processors"]), memory]);
+    }
+    table.section("memory nodes")
 }
 
 fn descriptors_max() -> Value {
@@ -198,6 +229,7 @@ fn text(information: &Value, configuration: &Configuration) -> String {
         }
         text.push_str(&table.section(part));
     }
+    text.push_str(&memory_nodes_table(&information["memory_nodes"]));
     text.push_str(&transports_table(&information["transports"]));
     text.push_str(&providers::text(&information["libfabric"]));
     text.push_str(&endpoints_line(&information["endpoints"]));
@@ -285,5 +317,8 @@ mod tests {
         for feature in ["memfd_sealing", "pidfd", "futex"] {
             assert_eq!(machine[feature], json!(true), "{feature}: {machine}");
         }
+        let nodes = memory_nodes();
+        assert!(nodes[0]["processors"].as_str().is_some_and(|set| !set.is_empty()), "{nodes}");
+        assert!(memory_nodes_table(&nodes).lines().count() >= 3, "{nodes}");
     }
 }

@@ -70,21 +70,31 @@ impl Table {
                 letters.saturating_add(gap(place))
             })
             .collect();
-        let have_room = least.iter().map(|least| u32::from(*least)).sum::<u32>() <= width.into();
+        let most = Self::unbroken(&least, width);
         for (place, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, gap(place)));
             // The names of things stay whole; what is said about them takes several lines.
             if is_whole(place) {
                 column.set_constraint(ColumnConstraint::ContentWidth);
-            } else if have_room {
-                // Words stay whole where there is room for all of them.
-                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least[place])));
+            } else {
+                // Short words stay whole; only those that are too long for the line are broken.
+                let least = Width::Fixed(least[place].min(most));
+                column.set_constraint(ColumnConstraint::LowerBoundary(least));
             }
             if self.is_numbers(place) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
         table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    /// The longest word that may stay whole, so that all columns of these least widths fit.
+    fn unbroken(least: &[u16], width: u16) -> u16 {
+        let fits = |most: u16| {
+            let columns = least.iter().map(|least| u32::from(*least.min(&most)));
+            columns.sum::<u32>() <= width.into()
+        };
+        (1..=width).rev().find(|most| fits(*most)).unwrap_or(1)
     }
 
     fn longest_word(&self, column: usize) -> u16 {
@@ -178,6 +188,20 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         let shown: Vec<&str> = text.split_whitespace().collect();
         assert!(shown.contains(&"connections") && shown.contains(&"connection"), "{text}");
+    }
+
+    #[test]
+    fn short_words_stay_whole_beside_one_that_has_no_room() {
+        let mut table = Table::new(["lun", "store", "sessions", "queue", "reads", "errors"]);
+        let path = "file:/a/very/long/path/that/has/no/room/in/a/line/of/the/table,direct";
+        let lun = "iqn.2026-11.com.example:a-target-with-a-long-name/0";
+        table.line([lun, path, "1", "0", "1234567", "0"].map(str::to_owned));
+        let text = table.within(80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let heading = text.lines().next().unwrap_or_default();
+        let words: Vec<&str> = heading.split_whitespace().collect();
+        assert_eq!(words, ["lun", "store", "sessions", "queue", "reads", "errors"], "{text}");
+        assert!(text.contains(" 1234567 "), "{text}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 """Block storage as its users see it: block.py WEFT CASE [COUNT] runs a case from outside."""
 
+import ctypes
 import errno
 import json
 import os
@@ -142,14 +143,16 @@ class Nbd:
 
 # The cases.
 
-def suite(part, parts):
-    """Runs the suites of iscsi-test-cu of which the number is `part` modulo `parts`."""
+def suite(part, parts, is_direct=False):
+    """Runs the suites of iscsi-test-cu of which the number is `part` modulo `parts`, on memory or
+    on a file past the page cache."""
     listed = run("iscsi-test-cu", "-l").split()
     tests = [name for name in listed if name.startswith("ALL.") and name.count(".") == 2]
     suites = sorted({name.rsplit(".", 1)[0] for name in tests})
     passed, skipped, failed = set(), set(), set()
     with tempfile.TemporaryDirectory() as directory:
-        with Server(directory, "--lun", "0=mem:256M") as server:
+        disk = f"file:{image(directory, size=256 << 20)},direct" if is_direct else "mem:256M"
+        with Server(directory, "--lun", f"0={disk}") as server:
             for name in suites[part::parts]:
                 sanitizes = name == "ALL.Sanitize"
                 limit = 200 if sanitizes else 30
@@ -178,8 +181,8 @@ def suite_first_sixth():
     suite(0, 6)
 
 
-def suite_whole():
-    passed = suite(0, 1)
+def suite_whole(is_direct=0):
+    passed = suite(0, 1, bool(is_direct))
     assert len(passed) >= 185, len(passed)
 
 
@@ -235,6 +238,64 @@ def nbd_tools():
                 "--size=16M", "--iodepth=32", "--verify=crc32c", "--randseed=7",
                 "--verify_state_save=0", cwd=directory)
             assert server.stat()["writes"]["errors"] == 0
+
+
+def direct():
+    """A file past the page cache: bytes of any place and length, and commands that wait for others
+    or let them wait, beside many that are on their way."""
+    with tempfile.TemporaryDirectory() as directory:
+        if not has_direct(directory):
+            print("its file system has no direct access: not tried")
+            return
+        nbd = os.path.join(directory, "nbd.sock")
+        words = ["--nbd", f"unix:{nbd}"]
+        for lun, way in enumerate(("", ",aio=threads")):
+            words += ["--lun", f"{lun}=file:{image(directory, str(lun))},direct{way}"]
+        with Server(directory, *words) as server:
+            assert server.stat(0)["driver"] == ("io_uring" if has_io_uring() else "pread")
+            assert server.stat(1)["driver"] == "pread"
+            writers = [subprocess.Popen([
+                "fio", f"--name={lun}", "--ioengine=nbd", f"--uri=nbd+unix:///{lun}?socket={nbd}",
+                "--rw=randwrite", "--bs=16k", "--offset=32M", "--size=16M", "--iodepth=32",
+                "--verify=crc32c", "--randseed=7", "--verify_state_save=0"],
+                cwd=directory, stdout=subprocess.DEVNULL) for lun in (0, 1)]
+            while any(writer.poll() is None for writer in writers):
+                for name in ("CompareAndWrite.Simple", "ModeSense6.Control-D_SENSE", "OrWrite.Simple"):
+                    for lun in (0, 1):
+                        printed = run("iscsi-test-cu", "-d", "-t", f"ALL.{name}", server.url(lun))
+                        assert "FAILED" not in printed, printed
+            assert [writer.wait() for writer in writers] == [0, 0]
+            client = Nbd(nbd)
+            wanted = bytearray(64 << 10)
+            assert client.write(1 << 20, bytes(wanted)) == 0
+            for at, length in ((0, 4096), (100, 1000), (4000, 9000), (12_288, 512), (511, 2)):
+                data = random.Random(at).randbytes(length)
+                wanted[at:at + length] = data
+                assert client.write((1 << 20) + at, data) == 0
+                for before, behind in ((0, 0), (1, 3), (77, 512)):
+                    start, end = max(0, at - before), at + length + behind
+                    found = client.read((1 << 20) + start, end - start)
+                    assert found == wanted[start:end], (at, length, start, end)
+            large = random.Random(1).randbytes(3 << 20)
+            assert client.write(8 << 20, large, fua=True) == 0
+            assert client.read(8 << 20, 3 << 20) == large
+            assert server.stat(0)["reads"]["errors"] == server.stat(0)["queue"] == 0
+
+
+def has_direct(directory):
+    try:
+        os.close(os.open(image(directory, "probe"), os.O_RDWR | os.O_DIRECT))
+        return True
+    except OSError:
+        return False
+
+
+def has_io_uring():
+    """Whether the kernel gives this process a ring."""
+    ring = ctypes.CDLL(None, use_errno=True).syscall(425, 1, ctypes.create_string_buffer(120))
+    if ring >= 0:
+        os.close(ring)
+    return ring >= 0
 
 
 def eight_sessions():
@@ -463,7 +524,7 @@ def tls():
 
 
 CASES = {case.__name__: case for case in (
-    suite_first_sixth, suite_whole, qemu, nbd_tools, eight_sessions, chap, management, full,
+    suite_first_sixth, suite_whole, qemu, nbd_tools, direct, eight_sessions, chap, management, full,
     configured, sudden_deaths, strangers, tls)}
 
 if __name__ == "__main__":

@@ -11,10 +11,11 @@ const LIMIT: Duration = Duration::from_secs(280);
 const ENDS: Duration = Duration::from_secs(300);
 
 /// The cases of `block.py`, with the third-party programs that each runs.
-const CASES: [(&str, &[&str]); 10] = [
+const CASES: [(&str, &[&str]); 11] = [
     ("suite_first_sixth", &["iscsi-test-cu"]),
     ("qemu", &["qemu-img", "qemu-io"]),
     ("nbd_tools", &["nbdinfo", "nbdcopy", "fio"]),
+    ("direct", &["fio", "iscsi-test-cu"]),
     ("eight_sessions", &["qemu-io"]),
     ("chap", &["iscsi-inq"]),
     ("management", &["qemu-io"]),
@@ -29,12 +30,14 @@ fn main() -> ExitCode {
     let deaths = Case::new("sudden_deaths", || run(&["sudden_deaths", "6"], &[]));
     let more = Case::new("sudden_deaths_200", || run(&["sudden_deaths", "200"], &[]));
     let whole = Case::new("suite_whole", || run(&["suite_whole"], &["iscsi-test-cu"]));
+    let file = Case::new("suite_whole_file", || run(&["suite_whole", "1"], &["iscsi-test-cu"]));
     let fabric = Case::new("over_the_fabric", between_hosts);
     let all = cases.into_iter().chain([
         deaths,
         fabric,
         more.long("200 servers start and are killed"),
         whole.long("a test of the suite waits a minute for the end of an erasure"),
+        file.long("the same"),
     ]);
     suite::main(all.map(|case| case.within(ENDS)).collect())
 }

@@ -233,7 +233,8 @@ impl<E: Endpoint, S: Surroundings<E>> Target<E, S> {
             Way::Store(direct) => {
                 let was_got = direct.writes();
                 let took = self.surroundings.now().saturating_sub(began);
-                let status = direct.end(is_good, took);
+                let moved = if is_good { Ok(()) } else { Err(Sense::TOO_LITTLE_DATA) };
+                let status = direct.end(moved, took);
                 if was_got || !is_good {
                     let _ = self.sessions.free(session, block);
                 }

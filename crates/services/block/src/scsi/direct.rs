@@ -1,5 +1,5 @@
-//! Reads and writes whose bytes a driver moves between a place of its own and the memory of the
-//! store, without a copy between.
+//! Reads and writes whose bytes a driver moves itself, without a thread that waits for them: between
+//! a place of its own and the memory of the store, or by requests to the file of the store.
 //!
 //! Invariant: as for a job, the gate of the unit is held from the begin to the end.
 
@@ -22,7 +22,7 @@ pub struct Direct {
     writes: bool,
     is_fua: bool,
     /// Held until the end, and given up in this order.
-    _range: Held,
+    _range: Option<Held>,
     _gate: Held,
 }
 
@@ -31,6 +31,23 @@ impl Job {
     /// something else, the store is no memory, or it would have to be waited for.
     #[must_use]
     pub fn direct(&self) -> Option<Direct> {
+        self.begin_with(|store, at, length, writes| store.hold(at, length, writes).map(Some))
+    }
+
+    /// Begins a plain read or write, without FUA, of a store that is a file ([`Store::file`]).
+    /// `None` as of [`Job::direct`].
+    #[must_use]
+    pub fn direct_in_file(&self) -> Option<Direct> {
+        if matches!(self.work, Work::Write { fua: true, .. }) {
+            return None;
+        }
+        self.begin_with(|store, _, _, _| store.file().map(|_| None))
+    }
+
+    fn begin_with(
+        &self,
+        hold: impl FnOnce(&dyn Store, u64, u64, bool) -> Option<Option<Held>>,
+    ) -> Option<Direct> {
         let (at, length, writes, is_fua) = match self.work {
             Work::Read { at, length } => (at, length, false, false),
             Work::Write { at, length, fua, then_verify: false } => (at, length, true, fua),
@@ -47,7 +64,7 @@ impl Job {
         if at.checked_add(length)? > store.bytes() {
             return None;
         }
-        let range = store.hold(at, length, writes)?;
+        let range = hold(&*store, at, length, writes)?;
         self.unit.statistics().begin();
         let unit = Arc::clone(&self.unit);
         let (_range, _gate) = (range, gate);
@@ -89,16 +106,15 @@ impl Direct {
         self.writes
     }
 
-    /// The bytes were moved, or not, and that took so long. Returns the status of the command.
+    /// The bytes were moved, or not for the reason given, and that took so long. Returns the status
+    /// of the command.
     #[must_use]
-    pub fn end(self, is_good: bool, took: Duration) -> Status {
-        let status = match is_good && self.is_fua {
-            true => {
-                self.store.flush().map_or_else(|it| Sense::of_store(it).into(), |()| Status::Good)
-            }
-            false if is_good => Status::Good,
-            false => Sense::TOO_LITTLE_DATA.into(),
+    pub fn end(self, moved: Result<(), Sense>, took: Duration) -> Status {
+        let flushed = match moved {
+            Ok(()) if self.is_fua => self.store.flush().map_err(Sense::of_store),
+            moved => moved,
         };
+        let status = flushed.map_or_else(Status::Check, |()| Status::Good);
         self.count(status == Status::Good, took);
         status
     }

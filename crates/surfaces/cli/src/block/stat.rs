@@ -4,11 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use weft_block_server::control::{Request, ask};
+use weft_block_server::service::UnitStatus;
 
 use super::socket_of;
 use crate::arguments::block::StatArguments;
 use crate::output::{show, show_line};
-use crate::table::Table;
+use crate::table::{Table, bytes, counted, harmless};
 
 /// `weft block stat`.
 pub fn stat(arguments: &StatArguments) -> anyhow::Result<ExitCode> {
@@ -18,30 +19,37 @@ pub fn stat(arguments: &StatArguments) -> anyhow::Result<ExitCode> {
         show_line!("{}", serde_json::to_string_pretty(&status)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new([
-        "lun", "store", "bytes", "node", "sessions", "queue", "reads", "MB", "us", "p99", "writes",
-        "MB", "us", "p99", "errors",
-    ]);
     for unit in &status.units {
-        let node = unit.node.map_or_else(|| "-".to_owned(), |node| node.to_string());
-        let mut row = vec![
-            format!("{}/{}", unit.target, unit.lun),
-            unit.store.clone(),
-            unit.bytes.to_string(),
-            node,
-            unit.sessions.to_string(),
-            unit.queue.to_string(),
-        ];
-        for of in [&unit.reads, &unit.writes] {
-            row.push(of.operations.to_string());
-            row.push((of.bytes / 1_000_000).to_string());
-            row.push(format!("{:.0}", of.mean_us));
-            row.push(of.p99_us.to_string());
-        }
-        let errors = unit.reads.errors + unit.writes.errors + unit.others.errors;
-        row.push(errors.to_string());
-        table.line(row);
+        show!("{}", section(unit));
     }
-    show!("{}", table.render());
     Ok(ExitCode::SUCCESS)
+}
+
+/// A LUN: a line about it, and a table of its operations.
+fn section(unit: &UnitStatus) -> String {
+    let mut about = vec![
+        format!("{}/{}", unit.target, unit.lun),
+        format!("{} bytes", unit.bytes),
+        counted(unit.sessions, "session"),
+        format!("queue {}", unit.queue),
+    ];
+    if let Some(node) = unit.node {
+        about.push(format!("node {node}"));
+    }
+    if unit.read_only {
+        about.push("read-only".to_owned());
+    }
+    let about = format!("{}\n{} ({})", about.join(", "), unit.store, unit.driver);
+    let mut table = Table::new(["", "operations", "bytes", "mean us", "p99 us", "errors"]);
+    for (name, of) in [("reads", &unit.reads), ("writes", &unit.writes), ("others", &unit.others)] {
+        table.line([
+            name.to_owned(),
+            of.operations.to_string(),
+            bytes(of.bytes),
+            format!("{:.0}", of.mean_us),
+            of.p99_us.to_string(),
+            of.errors.to_string(),
+        ]);
+    }
+    table.section(&harmless(&about))
 }
