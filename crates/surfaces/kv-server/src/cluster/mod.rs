@@ -6,7 +6,8 @@
 //! | `coordination`, `etcd` | where the record is |
 //! | `court`, `reign`, `link` | the primary: its state, its engine, its way to each backup |
 //! | `numbers` | the numbers of batches that the front end knows, across reigns |
-//! | `backup` | a backup: its service on the fabric, and the writer of its files |
+//! | `catch_up` | the parts that a backup lacks when it joins |
+//! | `backup`, `service` | a backup: who may send, the writer of its files; its service on the fabric |
 //! | `wire`, `bell` | the session between the two; wakeups of threads |
 //!
 //! The rules are in `weft_kv::cluster` and `weft_kv::replication`; here are threads, sessions and
@@ -14,6 +15,7 @@
 
 mod backup;
 mod bell;
+mod catch_up;
 mod control;
 mod coordination;
 mod court;
@@ -21,6 +23,7 @@ mod etcd;
 mod link;
 mod numbers;
 mod reign;
+mod service;
 mod wire;
 
 use std::fs;
@@ -43,7 +46,8 @@ pub use coordination::{Coordination, NoRecord, Seen, coordination};
 use crate::alone::{BackupJob, identity};
 use backup::Backup;
 use bell::Bell;
-use control::{Control, Identity};
+use control::{Control, Identity, StartLink};
+use link::Link;
 use numbers::Numbers;
 use reign::Reign;
 
@@ -70,6 +74,9 @@ pub struct ClusterSettings {
     pub address: (String, u16),
 }
 
+/// Tells the time since any moment, never back.
+type Clock = fn() -> Duration;
+
 /// Counters since the start.
 #[derive(Debug, Default)]
 struct Counters {
@@ -89,6 +96,45 @@ struct Shared {
     trouble: Mutex<Option<String>>,
     control: Arc<Bell>,
     counters: Arc<Counters>,
+}
+
+/// A commit that is under way.
+struct Commit {
+    reign: Arc<Reign>,
+    /// The batch, as its engine counts.
+    lsn: Lsn,
+}
+
+impl Shared {
+    fn reign(&self) -> Result<Arc<Reign>, StoreError> {
+        let reign = self.reign.read().clone();
+        reign.ok_or_else(|| StoreError::NotServed("this node is not the primary".to_owned()))
+    }
+
+    /// Begins a commit up to a number of the front end.
+    fn begin_commit(&self, upto: Lsn) -> Result<Commit, StoreError> {
+        let unknown =
+            || StoreError::Unknown("this node was deposed before it had an answer".to_owned());
+        // Of a reign that is over, if there is none a moment later.
+        let given = self.numbers.given();
+        let Ok(reign) = self.reign() else {
+            self.numbers.settle(given);
+            return Err(unknown());
+        };
+        // Those that wait since an earlier reign have to be cut off before one of this reign is
+        // acknowledged, whose number is higher.
+        if !self.numbers.settle(reign.before) {
+            return Err(unknown());
+        }
+        let lsn = Lsn(upto.0.saturating_sub(reign.base));
+        Ok(Commit { reign, lsn })
+    }
+
+    /// The commit ended.
+    fn end_commit(&self, upto: Lsn, is_well: bool) {
+        let settled = if is_well { upto.0 } else { self.numbers.given() };
+        self.numbers.settle(settled);
+    }
 }
 
 /// A node of a cluster.
@@ -126,6 +172,7 @@ impl ClusterNode {
             of_backup,
             Arc::clone(&control),
             Arc::clone(&counters),
+            weft_open::now,
         )?;
         let backup = Arc::new(backup);
         let opening = settings.opening.clone().offering(&service);
@@ -147,17 +194,19 @@ impl ClusterNode {
         });
         let mut threads = Vec::new();
         let failed = |error: std::io::Error| refused(error.to_string());
+        let start_link = links(&settings, Duration::from_millis(lease_ms), &shared.counters);
         let control = Control::new(
             Arc::clone(&shared),
             Arc::clone(&backup),
             (disk, options),
             settings,
-            me,
-            &seen,
+            (me, &seen),
+            start_link,
+            weft_open::now,
         );
         // Before anybody asks: a node is no primary until it knows that it is.
         control.show();
-        threads.extend(Backup::start(&backup, endpoint).map_err(failed)?);
+        threads.extend(service::start(&backup, endpoint).map_err(failed)?);
         let named = thread::Builder::new().name("kv-control".to_owned());
         threads.push(named.spawn(move || control.run()).map_err(failed)?);
         let threads = Mutex::new(threads);
@@ -184,16 +233,36 @@ impl ClusterNode {
         }
     }
 
-    fn reign(&self) -> Result<Arc<Reign>, StoreError> {
-        let reign = self.shared.reign.read().clone();
-        reign.ok_or_else(|| StoreError::NotServed("this node is not the primary".to_owned()))
-    }
-
     fn serving(&self) -> Result<Arc<Reign>, StoreError> {
-        let reign = self.reign()?;
+        let reign = self.shared.reign()?;
         reign.check()?;
         Ok(reign)
     }
+}
+
+/// Starts links, each with a thread of its own.
+fn links(settings: &ClusterSettings, lease: Duration, counters: &Arc<Counters>) -> StartLink {
+    let (cluster, opening) = (settings.cluster.clone(), settings.opening.clone());
+    let counters = Arc::clone(counters);
+    Box::new(move |peer, member, reign| {
+        let bell = Arc::new(Bell::new().ok()?);
+        let link = Link {
+            peer,
+            service: member.service.clone(),
+            cluster: cluster.clone(),
+            opening: opening.clone(),
+            reign: Arc::clone(reign),
+            lease,
+            bell: Arc::clone(&bell),
+            counters: Arc::clone(&counters),
+        };
+        let named = thread::Builder::new().name(format!("kv-link-{peer}"));
+        let thread = named.spawn(move || link.run()).ok()?;
+        Some(Box::new(move || {
+            bell.ring();
+            let _ = thread.join();
+        }))
+    })
 }
 
 /// Comes into the record of the cluster. Returns the place of the node, and the record.
@@ -262,23 +331,9 @@ impl Store for ClusterNode {
     }
 
     fn commit(&self, upto: Lsn) -> Result<(), StoreError> {
-        let unknown =
-            || StoreError::Unknown("this node was deposed before it had an answer".to_owned());
-        let numbers = &self.shared.numbers;
-        // Of a reign that is over, if there is none a moment later.
-        let given = numbers.given();
-        let Ok(reign) = self.reign() else {
-            numbers.settle(given);
-            return Err(unknown());
-        };
-        // Those that wait since an earlier reign have to be cut off before one of this reign is
-        // acknowledged, whose number is higher.
-        if !numbers.settle(reign.before) {
-            return Err(unknown());
-        }
-        let result = reign.engine.commit(Lsn(upto.0.saturating_sub(reign.base)));
-        let settled = if result.is_ok() { upto.0 } else { numbers.given() };
-        numbers.settle(settled);
+        let commit = self.shared.begin_commit(upto)?;
+        let result = commit.reign.engine.commit(commit.lsn);
+        self.shared.end_commit(upto, result.is_ok());
         result
     }
 
@@ -369,7 +424,7 @@ impl Node for ClusterNode {
     }
 
     fn ending(&self) {
-        if let Ok(reign) = self.reign() {
+        if let Ok(reign) = self.shared.reign() {
             reign.court.hurry();
         }
     }
