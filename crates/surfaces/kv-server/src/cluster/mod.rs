@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `control` | the thread that reads and changes the record, leads and steps down |
 //! | `coordination`, `etcd` | where the record is |
+//! | `shared` | the state that both share, and the store that the front end sees |
 //! | `court`, `reign`, `link` | the primary: its state, its engine, its way to each backup |
 //! | `numbers` | the numbers of batches that the front end knows, across reigns |
 //! | `catch_up` | the parts that a backup lacks when it joins |
@@ -24,6 +25,9 @@ mod link;
 mod numbers;
 mod reign;
 mod service;
+mod shared;
+#[cfg(test)]
+mod simulation;
 mod wire;
 
 use std::fs;
@@ -31,11 +35,11 @@ use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use weft_kv::engine::{Options, lock_directory};
 use weft_kv::node::{Durability, Node, Report, View};
 use weft_kv::store::{Change, Lsn, Pair, Peek, Store, StoreError};
@@ -48,8 +52,7 @@ use backup::Backup;
 use bell::Bell;
 use control::{Control, Identity, StartLink};
 use link::Link;
-use numbers::Numbers;
-use reign::Reign;
+use shared::Shared;
 
 /// The file with the name of the cluster that a directory belongs to.
 const CLUSTER: &str = "cluster-name";
@@ -83,58 +86,6 @@ struct Counters {
     sent: AtomicU64,
     received: AtomicU64,
     caught_up: AtomicU64,
-}
-
-/// The state that the front end and the thread of control share.
-struct Shared {
-    view: RwLock<Arc<View>>,
-    reign: RwLock<Option<Arc<Reign>>>,
-    numbers: Numbers,
-    wants_failover: AtomicBool,
-    is_ending: AtomicBool,
-    /// The trouble, for the status.
-    trouble: Mutex<Option<String>>,
-    control: Arc<Bell>,
-    counters: Arc<Counters>,
-}
-
-/// A commit that is under way.
-struct Commit {
-    reign: Arc<Reign>,
-    /// The batch, as its engine counts.
-    lsn: Lsn,
-}
-
-impl Shared {
-    fn reign(&self) -> Result<Arc<Reign>, StoreError> {
-        let reign = self.reign.read().clone();
-        reign.ok_or_else(|| StoreError::NotServed("this node is not the primary".to_owned()))
-    }
-
-    /// Begins a commit up to a number of the front end.
-    fn begin_commit(&self, upto: Lsn) -> Result<Commit, StoreError> {
-        let unknown =
-            || StoreError::Unknown("this node was deposed before it had an answer".to_owned());
-        // Of a reign that is over, if there is none a moment later.
-        let given = self.numbers.given();
-        let Ok(reign) = self.reign() else {
-            self.numbers.settle(given);
-            return Err(unknown());
-        };
-        // Those that wait since an earlier reign have to be cut off before one of this reign is
-        // acknowledged, whose number is higher.
-        if !self.numbers.settle(reign.before) {
-            return Err(unknown());
-        }
-        let lsn = Lsn(upto.0.saturating_sub(reign.base));
-        Ok(Commit { reign, lsn })
-    }
-
-    /// The commit ended.
-    fn end_commit(&self, upto: Lsn, is_well: bool) {
-        let settled = if is_well { upto.0 } else { self.numbers.given() };
-        self.numbers.settle(settled);
-    }
 }
 
 /// A node of a cluster.
@@ -182,16 +133,7 @@ impl ClusterNode {
         let identity = Identity { id: id.clone(), host: host.clone(), port, service };
         let (me, seen) = enter(&mut settings, &identity, &backup).map_err(refused)?;
         let lease_ms = seen.lease_ms;
-        let shared = Arc::new(Shared {
-            view: RwLock::new(Arc::new(View::alone(id, host, port))),
-            reign: RwLock::default(),
-            numbers: Numbers::default(),
-            wants_failover: AtomicBool::new(false),
-            is_ending: AtomicBool::new(false),
-            trouble: Mutex::default(),
-            control,
-            counters,
-        });
+        let shared = Arc::new(Shared::new(View::alone(id, host, port), control, counters));
         let mut threads = Vec::new();
         let failed = |error: std::io::Error| refused(error.to_string());
         let start_link = links(&settings, Duration::from_millis(lease_ms), &shared.counters);
@@ -233,11 +175,6 @@ impl ClusterNode {
         }
     }
 
-    fn serving(&self) -> Result<Arc<Reign>, StoreError> {
-        let reign = self.shared.reign()?;
-        reign.check()?;
-        Ok(reign)
-    }
 }
 
 /// Starts links, each with a thread of its own.
@@ -315,32 +252,23 @@ fn bytes_in(directory: &Path) -> u64 {
 
 impl Store for ClusterNode {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.serving()?.engine.get(key)
+        self.shared.get(key)
     }
 
     fn peek(&self, key: &[u8], at_most: usize) -> Result<Option<Peek>, StoreError> {
-        self.serving()?.engine.peek(key, at_most)
+        self.shared.peek(key, at_most)
     }
 
     fn write(&self, batch: Vec<Change>) -> Result<Lsn, StoreError> {
-        // As long as it is held here, no other reign begins.
-        let reign = self.serving()?;
-        let number = reign.base + reign.engine.write(batch)?.0;
-        self.shared.numbers.give(number);
-        Ok(Lsn(number))
+        self.shared.write(batch)
     }
 
     fn commit(&self, upto: Lsn) -> Result<(), StoreError> {
-        let commit = self.shared.begin_commit(upto)?;
-        let result = commit.reign.engine.commit(commit.lsn);
-        self.shared.end_commit(upto, result.is_ok());
-        result
+        self.shared.commit(upto)
     }
 
     fn newest(&self) -> Lsn {
-        let reign = self.shared.reign.read();
-        let newest = reign.as_ref().map_or(0, |reign| reign.newest());
-        Lsn(self.shared.numbers.give(newest))
+        self.shared.newest()
     }
 
     fn scan(
@@ -350,7 +278,7 @@ impl Store for ClusterNode {
         backward: bool,
         limit: usize,
     ) -> Result<Vec<Pair>, StoreError> {
-        self.serving()?.engine.scan(from, to, backward, limit)
+        self.shared.scan(from, to, backward, limit)
     }
 
     fn peek_scan(
@@ -361,7 +289,7 @@ impl Store for ClusterNode {
         limit: usize,
         at_most: usize,
     ) -> Result<Vec<(Vec<u8>, Peek)>, StoreError> {
-        self.serving()?.engine.peek_scan(from, to, backward, limit, at_most)
+        self.shared.peek_scan(from, to, backward, limit, at_most)
     }
 }
 
@@ -409,7 +337,7 @@ impl Node for ClusterNode {
     }
 
     fn failover(&self) -> Result<(), String> {
-        let reign = self.serving().map_err(|error| error.to_string())?;
+        let reign = self.shared.serving().map_err(|error| error.to_string())?;
         if reign.court.heir(0).is_none() {
             return Err("no backup is in sync".to_owned());
         }
@@ -419,7 +347,7 @@ impl Node for ClusterNode {
     }
 
     fn backup(&self, to: &Path) -> Result<(), String> {
-        let reign = self.serving().map_err(|_| "ask the primary for a copy".to_owned())?;
+        let reign = self.shared.serving().map_err(|_| "ask the primary for a copy".to_owned())?;
         self.job.start(to, move |to| reign.engine.backup(to))
     }
 
