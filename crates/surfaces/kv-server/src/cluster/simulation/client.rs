@@ -57,7 +57,7 @@ impl World {
             return;
         }
         let node = it.wanted.unwrap_or_else(|| self.random.random_range(0..NODES as usize));
-        let next = now() + millis(self.random.random_range(0..80));
+        let next = now() + millis(self.random.random_range(0..self.swarm.pause));
         self.clients[number].next = next;
         let Some(process) = &mut self.machines[node].process else {
             self.clients[number].wanted = None;
@@ -70,7 +70,7 @@ impl World {
         self.clients[number].connection = Some((node, connection));
         let key = self.reads_only.flatten().unwrap_or(self.random.random_range(0..KEYS));
         let start = self.event();
-        let is_write = self.reads_only.is_none() && self.random.random_range(0..2) == 0;
+        let is_write = self.reads_only.is_none() && self.random.random_range(0..100) < self.swarm.writes;
         let value = self.events;
         let writes = is_write.then_some(value);
         let Some(process) = &mut self.machines[node].process else { return };

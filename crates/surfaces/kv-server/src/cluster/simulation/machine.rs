@@ -322,8 +322,9 @@ impl Process {
 
 fn start_link(links: &Links) -> StartLink {
     let links = Arc::clone(links);
-    Box::new(move |peer, _, reign| {
-        let link = Link::new(peer, Arc::clone(reign));
+    Box::new(move |peer, member, reign| {
+        let machine = member.host.parse().expect("its number");
+        let link = Link::new(peer, machine, Arc::clone(reign));
         links.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, link);
         let links = Arc::clone(&links);
         let end: EndLink = Box::new(move || {

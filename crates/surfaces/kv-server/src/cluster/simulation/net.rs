@@ -24,6 +24,8 @@ const GRACE: Duration = Duration::from_millis(500);
 /// A link.
 pub(super) struct Link {
     peer: Peer,
+    /// The machine of the peer.
+    machine: usize,
     reign: Arc<Reign>,
     bell: Arc<Bell>,
     begun: Duration,
@@ -62,9 +64,9 @@ pub(super) struct Way {
 }
 
 impl Link {
-    pub fn new(peer: Peer, reign: Arc<Reign>) -> Self {
+    pub fn new(peer: Peer, machine: usize, reign: Arc<Reign>) -> Self {
         let (bell, begun) = (Arc::new(Bell::new().expect("a descriptor")), now());
-        Self { peer, reign, bell, begun, has_joined: false, next_try: begun, live: None }
+        Self { peer, machine, reign, bell, begun, has_joined: false, next_try: begun, live: None }
     }
 
     fn end(&mut self) {
@@ -90,7 +92,7 @@ impl World {
         let Some(process) = &self.machines[me].process else { return };
         let links = Arc::clone(&process.links);
         for link in links.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
-            let to = link.peer as usize;
+            let to = link.machine;
             let court = Arc::clone(&link.reign.court);
             let epoch = court.epoch;
             if court.is_over() {
@@ -213,7 +215,6 @@ impl World {
     fn arrive(&mut self, line: Line, from: usize, to: usize, packet: Packet) {
         let planted = self.planted;
         let Some(process) = &mut self.machines[to].process else { return };
-        let peer = Peer::try_from(from).expect("few nodes");
         match packet {
             Packet::Hello(epoch) => {
                 let hello = Hello { cluster: "c".to_owned(), epoch };
@@ -238,7 +239,8 @@ impl World {
             Packet::Accepted | Packet::Answer(_) | Packet::Given(_) | Packet::Ended => {
                 let links = Arc::clone(&process.links);
                 let mut links = links.lock().unwrap_or_else(PoisonError::into_inner);
-                let Some(link) = links.get_mut(&peer) else { return };
+                let Some(link) = links.values_mut().find(|it| it.machine == from) else { return };
+                let peer = link.peer;
                 let Some(live) = link.live.as_mut().filter(|it| it.line == line) else { return };
                 match packet {
                     Packet::Accepted => {
