@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use weft_kv::node::{Durability, Node, Report, View};
+use weft_kv::node::{Durability, Failover, Node, Report, View};
 use weft_kv::store::{Change, Lsn, Pair, Store, StoreError};
 use weft_kv_server::{Settings, listen, serve};
 use weft_redis::memory::Memory;
@@ -125,7 +125,7 @@ impl Node for Slow {
         Report::default()
     }
 
-    fn failover(&self) -> Result<(), String> {
+    fn failover(&self, _: Failover) -> Result<(), String> {
         Err("there is no other node".to_owned())
     }
 }

@@ -1,12 +1,13 @@
 //! The server: its clock, role, end and replicas.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use weft_kv::node::{Durability, View};
+use weft_kv::node::{Durability, Failover, Member, View};
 
 use super::{help, integer, is};
 use crate::call::Call;
-use crate::fault::{Done, SYNTAX};
+use crate::fault::{Done, Fault, SYNTAX};
 use crate::server::Server;
 
 pub(crate) fn time(call: &mut Call<'_, '_>) -> Done {
@@ -74,28 +75,78 @@ pub(crate) fn shutdown(call: &mut Call<'_, '_>) -> Done {
 }
 
 pub(crate) fn failover(call: &mut Call<'_, '_>) -> Done {
-    let mut at = 1;
-    while let Some(option) = call.words.get(at) {
-        if is(option, "ABORT") {
-            return Err("ERR No failover in progress.".into());
+    let wish = wish(call.words)?;
+    let (node, view) = (&call.server.node, &call.server.view);
+    match (wish, node.is_failing_over()) {
+        (None, true) => drop(node.abort_failover()),
+        (None, false) => return Err("ERR No failover in progress.".into()),
+        (Some(_), true) => return Err("ERR FAILOVER already in progress.".into()),
+        (Some(_), _) if !call.server.is_primary() => {
+            return Err("ERR FAILOVER is not valid when server is a replica.".into());
         }
-        let count = match (is(option, "TO"), is(option, "TIMEOUT"), is(option, "FORCE")) {
-            (true, ..) => 3,
-            (_, true, _) => 2,
-            (.., true) => 1,
-            _ => return Err(SYNTAX),
-        };
-        if call.words.len() < at + count {
-            return Err(SYNTAX);
+        (Some(_), _) if replicas(view).is_empty() => {
+            return Err("ERR FAILOVER requires connected replicas.".into());
         }
-        at += count;
+        (Some(wish), false) => {
+            if wish.is_forced && (wish.within.is_none() || wish.to.is_none()) {
+                return Err("ERR FAILOVER with force option requires both a timeout and target \
+                            HOST and IP."
+                    .into());
+            }
+            let to = wish.to.map(|to| heir(view, to)).transpose()?;
+            let Wish { within, is_forced, .. } = wish;
+            let how = Failover { to, within, is_forced };
+            node.failover(how).map_err(|why| format!("ERR {why}"))?;
+        }
     }
-    if replicas(&call.server.view).is_empty() {
-        return Err("ERR FAILOVER requires connected replicas.".into());
-    }
-    call.server.node.failover().map_err(|why| format!("ERR {why}"))?;
     call.reply.ok();
     Ok(())
+}
+
+/// The arguments of FAILOVER.
+#[derive(Default)]
+struct Wish<'w> {
+    to: Option<(&'w [u8], i64)>,
+    within: Option<Duration>,
+    is_forced: bool,
+}
+
+/// `None` for ABORT.
+fn wish<'w>(words: &[&'w [u8]]) -> Result<Option<Wish<'w>>, Fault> {
+    let mut wish = Wish::default();
+    let mut rest = &words[1..];
+    while let [option, others @ ..] = rest {
+        rest = match others {
+            [time, others @ ..] if is(option, "TIMEOUT") && wish.within.is_none() => {
+                let time = u64::try_from(integer(time)?).ok().filter(|time| *time > 0);
+                let time = time.ok_or("ERR FAILOVER timeout must be greater than 0")?;
+                wish.within = Some(Duration::from_millis(time));
+                others
+            }
+            [] if is(option, "ABORT") && words.len() == 2 => return Ok(None),
+            [host, port, others @ ..] if is(option, "TO") && wish.to.is_none() => {
+                wish.to = Some((host, integer(port)?));
+                others
+            }
+            others if is(option, "FORCE") && !wish.is_forced => {
+                wish.is_forced = true;
+                others
+            }
+            _ => return Err(SYNTAX),
+        };
+    }
+    Ok(Some(wish))
+}
+
+/// The place of the node that FAILOVER names.
+fn heir(view: &View, (host, port): (&[u8], i64)) -> Result<usize, Fault> {
+    let is_it = |it: &Member| it.host.as_bytes() == host && i64::from(it.port) == port;
+    let place = view.members.iter().position(is_it).filter(|place| *place != view.myself);
+    let place = place.ok_or("ERR FAILOVER target HOST and PORT is not a replica.")?;
+    if !replicas(view).contains(&place) {
+        return Err("ERR FAILOVER target replica is not online.".into());
+    }
+    Ok(place)
 }
 
 pub(crate) fn memory_help(

@@ -10,7 +10,7 @@ use weft_kv::cluster::{Follower, Has, MemberEntry, Record, Step};
 use weft_kv::disk::Disk;
 use weft_kv::engine::{Options, open_on};
 use weft_kv::format::Epoch;
-use weft_kv::node::{Member, Region, View};
+use weft_kv::node::{Failover, Member, Region, View};
 use weft_kv::replication::Shipper;
 use weft_kv::replication::primary::Peer;
 use weft_kv::store::{Store, StoreError};
@@ -92,7 +92,8 @@ struct Leading {
 
 /// A primary that makes another node the primary. It takes no writes meanwhile.
 struct Handing {
-    /// When it gives up.
+    how: Failover,
+    /// When it gives up, or goes on by force.
     until: Duration,
     /// Whether it served before.
     served: bool,
@@ -152,7 +153,7 @@ impl<S: Copy + PartialEq> Control<S> {
             let pause = self.step();
             self.shared.control.wait(pause);
         }
-        self.begin_hand_over();
+        self.begin_hand_over(Failover::default());
         while self.hand_over() {
             thread::sleep(SOON);
         }
@@ -337,8 +338,9 @@ impl<S: Copy + PartialEq> Control<S> {
             self.propose(&reign, backups);
         }
         let is_failed = reign.engine.failure().is_some();
-        if self.shared.wants_failover.swap(false, Ordering::AcqRel) || is_failed {
-            self.begin_hand_over();
+        let wish = self.shared.failover.lock().take();
+        if let Some(how) = wish.or_else(|| is_failed.then(Failover::default)) {
+            self.begin_hand_over(how);
         }
         if self.hand_over() {
             return SOON;
@@ -369,13 +371,15 @@ impl<S: Copy + PartialEq> Control<S> {
 
     /// Begins to make a backup that has everything the primary. No write is taken from now on;
     /// those that were wait for their backups.
-    fn begin_hand_over(&mut self) {
-        let until = (self.now)() + HANDED_WITHIN;
+    fn begin_hand_over(&mut self, how: Failover) {
+        let until = (self.now)() + how.within.unwrap_or(HANDED_WITHIN);
         if let Some(leading) = &mut self.leading
             && leading.handing.is_none()
         {
             let served = leading.reign.serves.swap(false, Ordering::AcqRel);
-            leading.handing = Some(Handing { until, served });
+            leading.handing = Some(Handing { how, until, served });
+            self.shared.aborts_failover.store(false, Ordering::Release);
+            self.shared.is_handing_over.store(true, Ordering::Release);
         }
     }
 
@@ -384,15 +388,11 @@ impl<S: Copy + PartialEq> Control<S> {
         let Some(Leading { reign, handing: Some(handing), .. }) = &self.leading else {
             return false;
         };
-        let (reign, served) = (Arc::clone(reign), handing.served);
+        let (reign, how, served) = (Arc::clone(reign), handing.how.clone(), handing.served);
         let is_late = (self.now)() > handing.until || reign.court.is_over();
-        let newest = reign.engine.newest();
-        let is_failed = reign.engine.failure().is_some();
-        let is_safe = is_failed
-            || (reign.engine.write_out(newest).is_ok()
-                && matches!(reign.court.outcome(newest.0), Some(Ok(()))));
-        let heir = reign.court.heir(newest.0).filter(|_| is_safe && reign.court.is_whole());
-        if heir.is_none() && !is_late {
+        let is_aborted = self.shared.aborts_failover.load(Ordering::Acquire);
+        let heir = heir(&reign, &how, is_late).filter(|_| !is_aborted);
+        if heir.is_none() && !is_late && !is_aborted {
             return true;
         }
         let (epoch, me) = (reign.court.epoch, self.me);
@@ -405,6 +405,7 @@ impl<S: Copy + PartialEq> Control<S> {
         if let Some(leading) = &mut self.leading {
             leading.handing = None;
         }
+        self.shared.is_handing_over.store(false, Ordering::Release);
         false
     }
 
@@ -476,4 +477,17 @@ impl<S: Copy + PartialEq> Control<S> {
         }
         *shown = Arc::new(view);
     }
+}
+
+/// The backup that becomes the primary: it has all that was written here. By force, after its time,
+/// one in sync that lacks what was not answered yet.
+fn heir(reign: &Reign, how: &Failover, is_late: bool) -> Option<Peer> {
+    let (newest, court) = (reign.engine.newest(), &reign.court);
+    let is_failed = reign.engine.failure().is_some();
+    let is_safe = is_failed
+        || (reign.engine.write_out(newest).is_ok()
+            && matches!(court.outcome(newest.0), Some(Ok(()))));
+    let wanted = how.to.and_then(|place| Peer::try_from(place).ok());
+    let whole = court.heir(newest.0, wanted).filter(|_| is_safe && court.is_whole());
+    whole.or_else(|| court.heir(0, wanted).filter(|_| how.is_forced && is_late))
 }

@@ -220,9 +220,10 @@ impl Court {
         self.state.lock().primary.is_whole()
     }
 
-    /// A backup that the record names and that has all batches up to this one.
-    pub fn heir(&self, lsn: u64) -> Option<Peer> {
-        self.state.lock().primary.heir(lsn)
+    /// A backup that the record names and that has all batches up to this one: the one that is
+    /// wanted, or any.
+    pub fn heir(&self, lsn: u64, wanted: Option<Peer>) -> Option<Peer> {
+        self.state.lock().primary.heir(lsn, wanted)
     }
 
     /// Whether reads may be answered at this moment.

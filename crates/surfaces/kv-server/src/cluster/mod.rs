@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use weft_kv::engine::{Options, lock_directory};
-use weft_kv::node::{Durability, Node, Report, View};
+use weft_kv::node::{Durability, Failover, Node, Report, View};
 use weft_kv::store::{Change, Lsn, Pair, Peek, Store, StoreError};
 use weft_open::Opening;
 
@@ -336,14 +336,32 @@ impl Node for ClusterNode {
         }
     }
 
-    fn failover(&self) -> Result<(), String> {
+    fn failover(&self, how: Failover) -> Result<(), String> {
         let reign = self.shared.serving().map_err(|error| error.to_string())?;
-        if reign.court.heir(0).is_none() {
+        let to = how.to.and_then(|place| place.try_into().ok());
+        if reign.court.heir(0, to).is_none() {
             return Err("no backup is in sync".to_owned());
         }
-        self.shared.wants_failover.store(true, Ordering::Release);
+        *self.shared.failover.lock() = Some(how);
         self.shared.control.ring();
         Ok(())
+    }
+
+    fn abort_failover(&self) -> bool {
+        if self.shared.failover.lock().take().is_some() {
+            return true;
+        }
+        let goes_on = self.shared.is_handing_over.load(Ordering::Acquire);
+        if goes_on {
+            self.shared.aborts_failover.store(true, Ordering::Release);
+            self.shared.control.ring();
+        }
+        goes_on
+    }
+
+    fn is_failing_over(&self) -> bool {
+        self.shared.failover.lock().is_some()
+            || self.shared.is_handing_over.load(Ordering::Acquire)
     }
 
     fn backup(&self, to: &Path) -> Result<(), String> {

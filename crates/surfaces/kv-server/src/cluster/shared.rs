@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
-use weft_kv::node::View;
+use weft_kv::node::{Failover, View};
 use weft_kv::store::{Change, Lsn, Pair, Peek, Store, StoreError};
 
 use super::Counters;
@@ -19,7 +19,12 @@ pub(super) struct Shared {
     pub view: RwLock<Arc<View>>,
     pub reign: RwLock<Option<Arc<Reign>>>,
     pub numbers: Numbers,
-    pub wants_failover: AtomicBool,
+    /// A failover that was asked for and did not begin.
+    pub failover: Mutex<Option<Failover>>,
+    /// One that began goes on.
+    pub is_handing_over: AtomicBool,
+    /// It is to end.
+    pub aborts_failover: AtomicBool,
     pub is_ending: AtomicBool,
     /// The trouble, for the status.
     pub trouble: Mutex<Option<String>>,
@@ -41,7 +46,9 @@ impl Shared {
             view: RwLock::new(Arc::new(view)),
             reign: RwLock::default(),
             numbers: Numbers::default(),
-            wants_failover: AtomicBool::new(false),
+            failover: Mutex::default(),
+            is_handing_over: AtomicBool::new(false),
+            aborts_failover: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             trouble: Mutex::default(),
             control,

@@ -10,7 +10,7 @@ use weft_kv::cluster::Has;
 use weft_kv::disk::Disk;
 use weft_kv::disk::simulated::SimulatedDisk;
 use weft_kv::engine::Options;
-use weft_kv::node::{Durability, Node, Report, View};
+use weft_kv::node::{Durability, Failover, Node, Report, View};
 use weft_kv::replication::primary::Peer;
 use weft_kv::store::{Change, Lsn, Pair, Store, StoreError};
 use weft_open::Opening;
@@ -95,7 +95,7 @@ impl Node for Front {
         Report::default()
     }
 
-    fn failover(&self) -> Result<(), String> {
+    fn failover(&self, _: Failover) -> Result<(), String> {
         Err("the simulation asks the thread of control".to_owned())
     }
 }

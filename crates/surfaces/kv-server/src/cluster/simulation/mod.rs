@@ -13,7 +13,6 @@ mod record;
 
 use std::cell::Cell as Slot;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weft_e2e::linear::{Operation, is_linearizable};
 use weft_kv::disk::simulated::SimulatedDisk;
+use weft_kv::node::Failover;
 
 use client::Client;
 use machine::Process;
@@ -237,8 +237,13 @@ impl World {
             self.machines[a].waits_until[thread] = long;
         }
         if hands_over {
+            let how = Failover {
+                to: (a == 0).then_some(b),
+                within: Some(millis(500)),
+                is_forced: a == 0,
+            };
             for process in self.machines.iter().filter_map(|it| it.process.as_ref()) {
-                process.shared.wants_failover.store(true, Ordering::Release);
+                *process.shared.failover.lock() = Some(how.clone());
             }
         }
     }
