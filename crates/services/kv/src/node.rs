@@ -129,6 +129,11 @@ pub trait Node: Store {
         self.newest()
     }
 
+    /// The replicas that have all batches up to this number.
+    fn replicas_with(&self, _: Lsn) -> usize {
+        0
+    }
+
     /// Counters and damage.
     fn report(&self) -> Report;
 

@@ -49,6 +49,8 @@ pub(crate) struct Connection {
     pub is_at_end: bool,
     /// Whether the buffer may have a whole command that was not carried out.
     pub has_backlog: bool,
+    /// Whether its last command waits for replicas.
+    pub is_waiting: bool,
     /// Whether the socket took less than there was to send.
     pub is_blocked: bool,
     /// The interest that epoll knows.
@@ -71,6 +73,7 @@ impl Connection {
             answers: Answers::default(),
             is_at_end: false,
             has_backlog: false,
+            is_waiting: false,
             is_blocked: false,
             interest: rustix::event::epoll::EventFlags::empty(),
         }
@@ -137,15 +140,22 @@ impl Connection {
             self.answers.bytes.clear();
         }
         let mut count = 0;
-        while self.has_backlog && count < COMMANDS_OF_TURN && self.answers.waiting() < OUTPUT_SOFT {
+        self.is_waiting = self.is_waiting && !server.waited(id, &mut self.answers.bytes);
+        while self.has_backlog
+            && !self.is_waiting
+            && count < COMMANDS_OF_TURN
+            && self.answers.waiting() < OUTPUT_SOFT
+        {
             count += 1;
             let limits = server.limits(id);
             match self.parser.next(&limits) {
                 Ok(None) => self.has_backlog = false,
                 Ok(Some(request)) => {
                     let words: Vec<&[u8]> = request.words().collect();
-                    if server.execute(id, &words, &mut self.answers.bytes) == Verdict::Close {
-                        self.close();
+                    match server.execute(id, &words, &mut self.answers.bytes) {
+                        Verdict::Go => {}
+                        Verdict::Wait => self.is_waiting = true,
+                        Verdict::Close => self.close(),
                     }
                 }
                 Err(error) => {
@@ -197,7 +207,8 @@ impl Connection {
             let _ = self.stream.shutdown(std::net::Shutdown::Write);
             self.stage = Stage::Lingering(Instant::now() + LINGERING);
         }
-        if self.is_at_end && !self.has_backlog && self.answers.bytes.is_empty() {
+        let is_over = !self.has_backlog || self.is_waiting;
+        if self.is_at_end && is_over && self.answers.bytes.is_empty() {
             self.stage = Stage::Over;
         }
         Ok(sum)
@@ -229,7 +240,7 @@ impl Connection {
 
     /// Whether commands that are there may be carried out.
     pub(crate) fn may_execute(&self) -> bool {
-        self.has_backlog && self.answers.waiting() < OUTPUT_SOFT
+        self.has_backlog && !self.is_waiting && self.answers.waiting() < OUTPUT_SOFT
     }
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct Turns {
     /// Clients with something to do in this turn.
     busy: BTreeSet<u64>,
     waiting: Waiting,
+    /// Clients whose last command waits for replicas.
+    for_replicas: BTreeSet<u64>,
     spares: Spares,
     gauges: Gauges,
     counts: Arc<Counts>,
@@ -105,6 +107,7 @@ impl Turns {
             signals,
             connections: BTreeMap::new(),
             busy: BTreeSet::new(),
+            for_replicas: BTreeSet::new(),
             spares: Spares::default(),
             gauges: Gauges::default(),
             counts: settings.counts,
@@ -255,6 +258,9 @@ impl Turns {
         for id in &self.busy {
             let Some(connection) = self.connections.get_mut(id) else { continue };
             connection.execute(*id, &mut self.server, &mut self.spares);
+            if connection.is_waiting {
+                self.for_replicas.insert(*id);
+            }
             self.waiting.hold(*id, &mut connection.answers, &*self.node);
         }
         for id in self.server.take_killed() {
@@ -282,6 +288,7 @@ impl Turns {
         let result = self.committer.result();
         self.settle(result);
         self.release();
+        self.busy.extend(std::mem::take(&mut self.for_replicas));
     }
 
     fn settle(&mut self, result: Result<Lsn, weft_kv::store::StoreError>) {
@@ -336,6 +343,7 @@ impl Turns {
         self.server.close(id);
         self.connections.remove(&id);
         self.waiting.forget(id);
+        self.for_replicas.remove(&id);
         self.busy.remove(&id);
     }
 
@@ -363,6 +371,7 @@ impl Turns {
             self.gauges.evicted += 1;
             self.end(id);
         }
+        self.busy.extend(std::mem::take(&mut self.for_replicas));
         self.server.gauges = self.gauges;
         self.counts.note(self.server.totals(), &self.gauges);
         self.server.tick()

@@ -144,6 +144,14 @@ impl Primary {
         self.recorded.iter().filter(is_wanted).find(has_all).copied()
     }
 
+    /// The backups that have all batches up to this one.
+    #[must_use]
+    pub fn count_with(&self, lsn: u64) -> usize {
+        let has =
+            |it: &&Standing| matches!(it, Standing::Following { delivered } if *delivered >= lsn);
+        self.peers.values().filter(has).count()
+    }
+
     /// A backup is reached, and gets this offer. The caller holds what the offer names until the
     /// backup has joined.
     pub fn join(&mut self, peer: Peer, offer: Offer) {

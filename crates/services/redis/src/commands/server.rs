@@ -7,6 +7,7 @@ use weft_kv::node::{Durability, Failover, Member, View};
 
 use super::{help, integer, is};
 use crate::call::Call;
+use crate::client::Wait;
 use crate::fault::{Done, Fault, SYNTAX};
 use crate::server::Server;
 
@@ -168,8 +169,6 @@ pub(crate) fn lastsave(call: &mut Call<'_, '_>) -> Done {
     Ok(())
 }
 
-/// The answer is sent when all writes before it are safe on all replicas in sync, as every answer
-/// is, so that their number is the true one at once.
 pub(crate) fn wait(call: &mut Call<'_, '_>) -> Done {
     if !call.server.is_primary() {
         return Err("ERR WAIT cannot be used with replica instances. Please also note that since \
@@ -177,19 +176,25 @@ pub(crate) fn wait(call: &mut Call<'_, '_>) -> Done {
                     writes to replicas are just local and are not propagated."
             .into());
     }
-    if integer(call.words[1]).is_err() {
-        return Err(crate::fault::NOT_INTEGER);
+    let wanted = integer(call.words[1]).map_err(|_| crate::fault::NOT_INTEGER)?;
+    let most = timeout(call.words[2])?;
+    let upto = call.server.node.newest();
+    let count = call.server.node.replicas_with(upto);
+    let replicas = usize::try_from(wanted).unwrap_or(0);
+    if count >= replicas || call.server.is_in_exec {
+        call.reply.size(count);
+        return Ok(());
     }
-    timeout(call.words[2])?;
-    call.reply.size(replicas(&call.server.view).len());
+    let until = (!most.is_zero()).then(|| call.server.clock.monotonic() + most);
+    call.server.client(call.client)?.wait = Some(Wait { upto, replicas, until });
     Ok(())
 }
 
-fn timeout(word: &[u8]) -> Done {
-    match integer(word).map_err(|_| "ERR timeout is not an integer or out of range")? {
-        ..0 => Err("ERR timeout is negative".into()),
-        _ => Ok(()),
-    }
+/// The longest time of a command that waits; none is for ever.
+fn timeout(word: &[u8]) -> Result<Duration, Fault> {
+    let time = integer(word).map_err(|_| "ERR timeout is not an integer or out of range")?;
+    let time = u64::try_from(time).map_err(|_| "ERR timeout is negative")?;
+    Ok(Duration::from_millis(time))
 }
 
 pub(crate) fn waitaof(call: &mut Call<'_, '_>) -> Done {

@@ -78,8 +78,7 @@ pub(super) fn register(
 }
 
 /// Starts a link to a member. Returns what ends it; `None` if it is to be tried again.
-pub(super) type StartLink =
-    Box<dyn Fn(Peer, &MemberEntry, &Arc<Reign>) -> Option<EndLink> + Send>;
+pub(super) type StartLink = Box<dyn Fn(Peer, &MemberEntry, &Arc<Reign>) -> Option<EndLink> + Send>;
 /// Ends a link, and comes back when it has ended.
 pub(super) type EndLink = Box<dyn FnOnce() + Send>;
 

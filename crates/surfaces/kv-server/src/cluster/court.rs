@@ -226,6 +226,11 @@ impl Court {
         self.state.lock().primary.heir(lsn, wanted)
     }
 
+    /// The backups that have all batches up to this one.
+    pub fn count_with(&self, lsn: u64) -> usize {
+        self.state.lock().primary.count_with(lsn)
+    }
+
     /// Whether reads may be answered at this moment.
     pub fn is_valid(&self) -> bool {
         let now = u64::try_from((self.now)().as_nanos()).unwrap_or(u64::MAX);

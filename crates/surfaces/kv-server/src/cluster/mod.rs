@@ -174,7 +174,6 @@ impl ClusterNode {
             let _ = thread.join();
         }
     }
-
 }
 
 /// Starts links, each with a thread of its own.
@@ -329,6 +328,11 @@ impl Node for ClusterNode {
         Lsn(self.shared.numbers.settled())
     }
 
+    fn replicas_with(&self, upto: Lsn) -> usize {
+        let reign = self.shared.serving();
+        reign.map_or(0, |reign| reign.court.count_with(upto.0.saturating_sub(reign.base)))
+    }
+
     fn lsn(&self) -> Lsn {
         match self.shared.reign.read().as_ref() {
             Some(reign) => reign.engine.newest(),
@@ -360,8 +364,7 @@ impl Node for ClusterNode {
     }
 
     fn is_failing_over(&self) -> bool {
-        self.shared.failover.lock().is_some()
-            || self.shared.is_handing_over.load(Ordering::Acquire)
+        self.shared.failover.lock().is_some() || self.shared.is_handing_over.load(Ordering::Acquire)
     }
 
     fn backup(&self, to: &Path) -> Result<(), String> {

@@ -70,7 +70,8 @@ impl World {
         self.clients[number].connection = Some((node, connection));
         let key = self.reads_only.flatten().unwrap_or(self.random.random_range(0..KEYS));
         let start = self.event();
-        let is_write = self.reads_only.is_none() && self.random.random_range(0..100) < self.swarm.writes;
+        let is_write =
+            self.reads_only.is_none() && self.random.random_range(0..100) < self.swarm.writes;
         let value = self.events;
         let writes = is_write.then_some(value);
         let Some(process) = &mut self.machines[node].process else { return };

@@ -173,7 +173,8 @@ impl Process {
             address: ("h".to_owned(), 1),
         };
         let (id, host) = (format!("{me:040}"), me.to_string());
-        let identity = Identity { id: id.clone(), host: host.clone(), port: 1, service: id.clone() };
+        let identity =
+            Identity { id: id.clone(), host: host.clone(), port: 1, service: id.clone() };
         let has: Has = backup.has()?;
         let (peer, seen) = register(&mut settings, &identity, has).ok()?;
         let shared = Arc::new(Shared::new(View::alone(id, host, 1), bell, counters));
@@ -192,7 +193,8 @@ impl Process {
         let node = Arc::clone(&front) as Arc<dyn Node>;
         let waiting = Waiting::new(&*front);
         let commits = Commits::new(front.newest());
-        let (known, parameters) = (weft_redis::Settings::default(), weft_redis::Parameters::default());
+        let (known, parameters) =
+            (weft_redis::Settings::default(), weft_redis::Parameters::default());
         Some(Self {
             shared,
             backup,

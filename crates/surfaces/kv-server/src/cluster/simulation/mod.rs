@@ -320,7 +320,8 @@ impl World {
     fn is_whole(&self) -> bool {
         let is_in_sync =
             self.cell().record.as_ref().is_some_and(|it| it.in_sync.len() == NODES as usize);
-        is_in_sync && self.machines.iter().any(|it| it.process.as_ref().is_some_and(Process::serves))
+        is_in_sync
+            && self.machines.iter().any(|it| it.process.as_ref().is_some_and(Process::serves))
     }
 
     /// The keys whose histories are not linearizable.
