@@ -255,12 +255,14 @@ impl Turns {
 
     /// Carries out what busy clients sent.
     fn execute(&mut self) {
+        self.busy.extend(&self.for_replicas);
         for id in &self.busy {
             let Some(connection) = self.connections.get_mut(id) else { continue };
             connection.execute(*id, &mut self.server, &mut self.spares);
-            if connection.is_waiting {
-                self.for_replicas.insert(*id);
-            }
+            match connection.is_waiting {
+                true => self.for_replicas.insert(*id),
+                false => self.for_replicas.remove(id),
+            };
             self.waiting.hold(*id, &mut connection.answers, &*self.node);
         }
         for id in self.server.take_killed() {
@@ -288,7 +290,6 @@ impl Turns {
         let result = self.committer.result();
         self.settle(result);
         self.release();
-        self.busy.extend(std::mem::take(&mut self.for_replicas));
     }
 
     fn settle(&mut self, result: Result<Lsn, weft_kv::store::StoreError>) {
@@ -371,7 +372,6 @@ impl Turns {
             self.gauges.evicted += 1;
             self.end(id);
         }
-        self.busy.extend(std::mem::take(&mut self.for_replicas));
         self.server.gauges = self.gauges;
         self.counts.note(self.server.totals(), &self.gauges);
         self.server.tick()
