@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::store::{Lsn, Store};
 
@@ -93,6 +94,17 @@ pub struct Report {
     pub backup: Backup,
 }
 
+/// How a primary makes another node the primary.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Failover {
+    /// The place of that node in [`View::members`]; any one in sync if there is none.
+    pub to: Option<usize>,
+    /// How long it may take to have all writes; the node's own time if there is none.
+    pub within: Option<Duration>,
+    /// After that time it becomes the primary also if it lacks writes that wait for their answers.
+    pub is_forced: bool,
+}
+
 /// A store with its node. Calls may come from any thread and do not wait.
 pub trait Node: Store {
     /// The cluster at this moment.
@@ -117,14 +129,30 @@ pub trait Node: Store {
         self.newest()
     }
 
+    /// The replicas that have all batches up to this number.
+    fn replicas_with(&self, _: Lsn) -> usize {
+        0
+    }
+
     /// Counters and damage.
     fn report(&self) -> Report;
 
-    /// Asks another node in sync to become the primary of the regions of this one.
+    /// Begins to make another node in sync the primary of the regions of this one.
     ///
     /// # Errors
-    /// Why nobody will.
-    fn failover(&self) -> Result<(), String>;
+    /// Why nobody will be.
+    fn failover(&self, how: Failover) -> Result<(), String>;
+
+    /// Ends what [`failover`](Self::failover) began, while the node is still the primary. False if
+    /// nothing goes on.
+    fn abort_failover(&self) -> bool {
+        false
+    }
+
+    /// Whether what [`failover`](Self::failover) began goes on.
+    fn is_failing_over(&self) -> bool {
+        false
+    }
 
     /// Begins to write a copy of the store into a new directory; [`Report::backup`] says how it
     /// goes.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use weft_kv::store::Lsn;
 use weft_resp::Protocol;
 
 /// Whether replies are sent (`CLIENT REPLY`).
@@ -26,6 +27,17 @@ pub(crate) struct Queue {
     pub bytes: usize,
     /// Whether one was refused: EXEC carries out nothing.
     pub is_broken: bool,
+}
+
+/// A WAIT without an answer yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    /// The newest batch before it.
+    pub upto: Lsn,
+    /// Replicas that it waits for.
+    pub replicas: usize,
+    /// Until when; for ever if there is no end.
+    pub until: Option<Duration>,
 }
 
 /// A key that EXEC depends on.
@@ -70,6 +82,7 @@ pub(crate) struct Client {
     pub protocol: Protocol,
     pub is_trusted: bool,
     pub queue: Option<Queue>,
+    pub wait: Option<Wait>,
     pub watches: Vec<Watch>,
     /// Whether a watched key changed.
     pub is_dirty: bool,
@@ -95,6 +108,7 @@ impl Client {
             protocol: Protocol::Resp2,
             is_trusted,
             queue: None,
+            wait: None,
             watches: Vec::new(),
             is_dirty: false,
             may_read_replica: false,

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use weft_kv::node::{Durability, Node, Report, View};
+use weft_kv::node::{Durability, Failover, Node, Report, View};
 use weft_kv::store::{Change, Lsn, Pair, Store, StoreError};
 
 /// Pairs in memory.
@@ -120,7 +120,7 @@ impl Node for Memory {
         Report::default()
     }
 
-    fn failover(&self) -> Result<(), String> {
+    fn failover(&self, _: Failover) -> Result<(), String> {
         Err("there is no other node".to_owned())
     }
 }

@@ -115,6 +115,8 @@ pub(crate) struct Slow {
 pub enum Verdict {
     /// It does.
     Go,
+    /// It does when [`Server::waited`] says so; no command of it is carried out before.
+    Wait,
     /// It ends after what was answered.
     Close,
 }
@@ -142,6 +144,8 @@ pub struct Server {
     pub(crate) slow_count: u64,
     /// Connections that a command ended.
     killed: Vec<u64>,
+    /// The commands of an EXEC are carried out: none waits.
+    pub(crate) is_in_exec: bool,
     pub(crate) is_ending: bool,
 }
 
@@ -173,6 +177,7 @@ impl Server {
             slow: VecDeque::new(),
             slow_count: 0,
             killed: Vec::new(),
+            is_in_exec: false,
             is_ending: false,
         };
         it.slots.follow(&it.view);
@@ -295,7 +300,36 @@ impl Server {
                 it.reply_mode = ReplyMode::On;
             }
         }
-        if is_over || it.is_closing { Verdict::Close } else { Verdict::Go }
+        match (is_over || it.is_closing, it.wait) {
+            (true, _) => Verdict::Close,
+            (false, Some(_)) => Verdict::Wait,
+            (false, None) => Verdict::Go,
+        }
+    }
+
+    /// Whether a client whose last command waits for replicas goes on; its answer is appended then.
+    /// To be asked when a commit ended, and with each tick.
+    pub fn waited(&mut self, client: u64, out: &mut Vec<u8>) -> bool {
+        let is_primary = self.is_primary();
+        let now = self.clock.monotonic();
+        let Some(it) = self.clients.get_mut(&client) else { return true };
+        let Some(wait) = it.wait else { return true };
+        let count = self.node.replicas_with(wait.upto);
+        let is_late = wait.until.is_some_and(|until| until <= now);
+        if is_primary && count < wait.replicas && !is_late {
+            return false;
+        }
+        it.wait = None;
+        let mut reply = Reply::new(out, it.protocol, self.parameters.output_max);
+        if is_primary {
+            reply.size(count);
+        } else {
+            reply.error(
+                "UNBLOCKED force unblock from blocking operation, instance state changed (master \
+                 -> replica?)",
+            );
+        }
+        true
     }
 
     /// The command, if it may be carried out. A refusal breaks a transaction.
@@ -500,6 +534,7 @@ impl Server {
         let mut tx = Transaction::new(&*node, &view, &mut slots, &mut ids, now);
         tx.text_max = self.parameters.bulk_max;
         reply.array(entries.len());
+        self.is_in_exec = true;
         for (entry, words) in entries {
             tx.begin();
             let start = reply.length();
@@ -514,6 +549,7 @@ impl Server {
                 self.counters.errors += 1;
             }
         }
+        self.is_in_exec = false;
         self.counters.hits += tx.hits;
         self.counters.misses += tx.misses;
         let ended = tx.end();

@@ -10,7 +10,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 use weft_kv::engine::{Engine, Options};
-use weft_kv::node::{Backup, Durability, Node, Report, View};
+use weft_kv::node::{Backup, Durability, Failover, Node, Report, View};
 use weft_kv::store::{Change, Lsn, Pair, Peek, Store, StoreError};
 
 /// The file with the identity of the node.
@@ -189,7 +189,7 @@ impl Node for Alone {
         }
     }
 
-    fn failover(&self) -> Result<(), String> {
+    fn failover(&self, _: Failover) -> Result<(), String> {
         Err("there is no other node".to_owned())
     }
 

@@ -1,7 +1,4 @@
 //! Commits on a thread of its own, so that clients whose answers do not wait go on.
-//!
-//! While one commit runs, batches gather for the next one: the group is as large as the commit is
-//! slow.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,11 +9,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use weft_kv::node::Node;
 use weft_kv::store::{Lsn, StoreError};
 
-#[derive(Debug, Default)]
+use crate::answers::Commits;
+
+#[derive(Debug)]
 struct State {
-    wanted: Lsn,
-    done: Lsn,
-    error: Option<StoreError>,
+    commits: Commits,
     is_ending: bool,
 }
 
@@ -36,7 +33,8 @@ pub(crate) struct Committer {
 impl Committer {
     pub(crate) fn start(node: Arc<dyn Node>) -> io::Result<Self> {
         let over = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let state = Mutex::new(State { done: node.newest(), ..State::default() });
+        let state = State { commits: Commits::new(node.newest()), is_ending: false };
+        let state = Mutex::new(state);
         let shared = Arc::new(Shared { state, wake: Condvar::new(), over });
         let theirs = Arc::clone(&shared);
         let run = move || theirs.run(&*node);
@@ -52,8 +50,7 @@ impl Committer {
     /// Asks for a commit up to this batch.
     pub(crate) fn want(&self, lsn: Lsn) {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if lsn > state.wanted {
-            state.wanted = lsn;
+        if state.commits.want(lsn) {
             self.shared.wake.notify_one();
         }
     }
@@ -63,10 +60,7 @@ impl Committer {
         let mut count = [0_u8; 8];
         let _ = rustix::io::read(&self.shared.over, &mut count);
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match state.error.take() {
-            Some(error) => Err(error),
-            None => Ok(state.done),
-        }
+        state.commits.result()
     }
 }
 
@@ -75,27 +69,16 @@ impl Shared {
         let lock = || self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let mut state = lock();
-            while state.wanted <= state.done && !state.is_ending {
-                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-            if state.is_ending {
-                return;
-            }
-            let wanted = state.wanted;
+            let wanted = loop {
+                match state.commits.next() {
+                    _ if state.is_ending => return,
+                    Some(wanted) => break wanted,
+                    None => state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                }
+            };
             drop(state);
             let result = node.commit(wanted);
-            let mut state = lock();
-            match result {
-                Ok(()) => state.done = wanted,
-                Err(error) => {
-                    state.error = Some(error);
-                    // The same may be wanted again, if it is not settled.
-                    if state.wanted == wanted {
-                        state.wanted = state.done;
-                    }
-                }
-            }
-            drop(state);
+            lock().commits.finish(wanted, result);
             let _ = rustix::io::write(&self.over, &1_u64.to_ne_bytes());
         }
     }

@@ -1,6 +1,5 @@
 //! A client: what it sent, and the answers that wait for it.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::time::Instant;
@@ -8,9 +7,10 @@ use std::time::Instant;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use weft_kv::store::Lsn;
 use weft_redis::{Held, Server, Verdict};
 use weft_resp::Parser;
+
+use crate::answers::Answers;
 
 /// While more bytes of answers wait for a client, its commands are not carried out.
 pub const OUTPUT_SOFT: usize = 1 << 20;
@@ -44,16 +44,13 @@ pub(crate) struct Connection {
     pub stream: TcpStream,
     pub stage: Stage,
     parser: Parser,
-    out: Vec<u8>,
-    /// Bytes of `out` that were sent, and bytes of it that may be sent.
-    sent: usize,
-    ready: usize,
-    /// Up to where `out` may be sent when which batch is safe.
-    held: VecDeque<(Lsn, usize)>,
+    pub answers: Answers,
     /// Whether the client sends nothing more.
     pub is_at_end: bool,
     /// Whether the buffer may have a whole command that was not carried out.
     pub has_backlog: bool,
+    /// Whether its last command waits for replicas.
+    pub is_waiting: bool,
     /// Whether the socket took less than there was to send.
     pub is_blocked: bool,
     /// The interest that epoll knows.
@@ -73,12 +70,10 @@ impl Connection {
             stream,
             stage: Stage::Open,
             parser: Parser::default(),
-            out: Vec::new(),
-            sent: 0,
-            ready: 0,
-            held: VecDeque::new(),
+            answers: Answers::default(),
             is_at_end: false,
             has_backlog: false,
+            is_waiting: false,
             is_blocked: false,
             interest: rustix::event::epoll::EventFlags::empty(),
         }
@@ -140,24 +135,31 @@ impl Connection {
             self.has_backlog = false;
             return;
         }
-        if self.out.capacity() == 0 {
-            std::mem::swap(&mut self.out, &mut spares.output);
-            self.out.clear();
+        if self.answers.bytes.capacity() == 0 {
+            std::mem::swap(&mut self.answers.bytes, &mut spares.output);
+            self.answers.bytes.clear();
         }
         let mut count = 0;
-        while self.has_backlog && count < COMMANDS_OF_TURN && self.waiting() < OUTPUT_SOFT {
+        self.is_waiting = self.is_waiting && !server.waited(id, &mut self.answers.bytes);
+        while self.has_backlog
+            && !self.is_waiting
+            && count < COMMANDS_OF_TURN
+            && self.answers.waiting() < OUTPUT_SOFT
+        {
             count += 1;
             let limits = server.limits(id);
             match self.parser.next(&limits) {
                 Ok(None) => self.has_backlog = false,
                 Ok(Some(request)) => {
                     let words: Vec<&[u8]> = request.words().collect();
-                    if server.execute(id, &words, &mut self.out) == Verdict::Close {
-                        self.close();
+                    match server.execute(id, &words, &mut self.answers.bytes) {
+                        Verdict::Go => {}
+                        Verdict::Wait => self.is_waiting = true,
+                        Verdict::Close => self.close(),
                     }
                 }
                 Err(error) => {
-                    self.out.extend_from_slice(format!("-ERR {error}\r\n").as_bytes());
+                    self.answers.bytes.extend_from_slice(format!("-ERR {error}\r\n").as_bytes());
                     self.close();
                 }
             }
@@ -176,39 +178,9 @@ impl Connection {
         self.has_backlog = false;
     }
 
-    /// Bytes of answers that were not sent.
-    fn waiting(&self) -> usize {
-        self.out.len() - self.sent
-    }
-
-    /// The answers since the last call may be sent when this batch is safe.
-    pub(crate) fn hold(&mut self, lsn: Lsn) {
-        let last = self.held.back().map_or(self.ready, |(_, end)| *end);
-        if self.out.len() > last {
-            self.held.push_back((lsn, self.out.len()));
-        }
-    }
-
-    /// Whether answers wait for a batch.
-    pub(crate) fn is_held(&self) -> bool {
-        !self.held.is_empty()
-    }
-
-    /// All batches up to this one are safe.
-    pub(crate) fn release(&mut self, safe: Lsn) {
-        while let Some((lsn, end)) = self.held.front() {
-            if *lsn > safe {
-                break;
-            }
-            self.ready = *end;
-            self.held.pop_front();
-        }
-    }
-
     /// The connection ends, and answers that wait for a batch are never sent.
     pub(crate) fn cut_off(&mut self) {
-        self.held.clear();
-        self.out.truncate(self.ready);
+        self.answers.cut_off();
         self.stage = Stage::Over;
     }
 
@@ -216,11 +188,10 @@ impl Connection {
     pub(crate) fn send(&mut self, spares: &mut Spares) -> io::Result<usize> {
         self.is_blocked = false;
         let mut sum = 0;
-        while self.sent < self.ready {
-            let part = &self.out[self.sent..self.ready];
-            match rustix::net::send(&self.stream, part, SendFlags::NOSIGNAL) {
+        while !self.answers.unsent().is_empty() {
+            match rustix::net::send(&self.stream, self.answers.unsent(), SendFlags::NOSIGNAL) {
                 Ok(count) => {
-                    self.sent += count;
+                    self.answers.sent(count);
                     sum += count;
                 }
                 Err(Errno::INTR) => {}
@@ -232,11 +203,12 @@ impl Connection {
             }
         }
         self.shrink(spares);
-        if let (Stage::Closing(_), true) = (self.stage, self.out.is_empty()) {
+        if let (Stage::Closing(_), true) = (self.stage, self.answers.bytes.is_empty()) {
             let _ = self.stream.shutdown(std::net::Shutdown::Write);
             self.stage = Stage::Lingering(Instant::now() + LINGERING);
         }
-        if self.is_at_end && !self.has_backlog && self.out.is_empty() {
+        let is_over = !self.has_backlog || self.is_waiting;
+        if self.is_at_end && is_over && self.answers.bytes.is_empty() {
             self.stage = Stage::Over;
         }
         Ok(sum)
@@ -244,20 +216,11 @@ impl Connection {
 
     /// Gives back memory of answers that were sent.
     fn shrink(&mut self, spares: &mut Spares) {
-        if self.sent == self.out.len() {
-            self.out.clear();
-            (self.sent, self.ready) = (0, 0);
-            if self.out.capacity() > IDLE_OUTPUT_MAX {
-                let buffer = std::mem::take(&mut self.out);
-                if buffer.capacity() <= SPARE_MAX {
-                    spares.output = buffer;
-                }
+        if self.answers.shrink() && self.answers.bytes.capacity() > IDLE_OUTPUT_MAX {
+            let buffer = std::mem::take(&mut self.answers.bytes);
+            if buffer.capacity() <= SPARE_MAX {
+                spares.output = buffer;
             }
-        } else if self.sent > self.out.len() / 2 {
-            self.out.drain(..self.sent);
-            self.ready -= self.sent;
-            self.held.iter_mut().for_each(|(_, end)| *end -= self.sent);
-            self.sent = 0;
         }
     }
 
@@ -265,8 +228,8 @@ impl Connection {
     pub(crate) fn held_bytes(&self) -> Held {
         Held {
             input: self.parser.pending(),
-            output: self.waiting(),
-            memory: self.parser.memory() + self.out.capacity(),
+            output: self.answers.waiting(),
+            memory: self.parser.memory() + self.answers.bytes.capacity(),
         }
     }
 
@@ -277,7 +240,7 @@ impl Connection {
 
     /// Whether commands that are there may be carried out.
     pub(crate) fn may_execute(&self) -> bool {
-        self.has_backlog && self.waiting() < OUTPUT_SOFT
+        self.has_backlog && !self.is_waiting && self.answers.waiting() < OUTPUT_SOFT
     }
 }
 

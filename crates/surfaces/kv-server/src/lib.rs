@@ -14,6 +14,7 @@
 #![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]
 
 mod alone;
+mod answers;
 mod client;
 mod clock;
 mod cluster;

@@ -14,6 +14,7 @@ use weft_kv::node::Node;
 use weft_kv::store::Lsn;
 use weft_redis::{Gauges, Peer, Server};
 
+use crate::answers::Waiting;
 use crate::clock::System;
 use crate::committer::Committer;
 use crate::connection::{Connection, Spares, Stage};
@@ -47,9 +48,9 @@ pub(crate) struct Turns {
     connections: BTreeMap<u64, Connection>,
     /// Clients with something to do in this turn.
     busy: BTreeSet<u64>,
-    /// Clients whose answers wait for a batch.
-    held: BTreeSet<u64>,
-    safe: Lsn,
+    waiting: Waiting,
+    /// Clients whose last command waits for replicas.
+    for_replicas: BTreeSet<u64>,
     spares: Spares,
     gauges: Gauges,
     counts: Arc<Counts>,
@@ -99,14 +100,14 @@ impl Turns {
         Ok(Self {
             poll,
             listener,
-            safe: node.newest(),
+            waiting: Waiting::new(&*node),
             server: Server::new(Arc::clone(&node), known, parameters, Box::new(System::new())),
             node,
             committer,
             signals,
             connections: BTreeMap::new(),
             busy: BTreeSet::new(),
-            held: BTreeSet::new(),
+            for_replicas: BTreeSet::new(),
             spares: Spares::default(),
             gauges: Gauges::default(),
             counts: settings.counts,
@@ -254,13 +255,15 @@ impl Turns {
 
     /// Carries out what busy clients sent.
     fn execute(&mut self) {
+        self.busy.extend(&self.for_replicas);
         for id in &self.busy {
             let Some(connection) = self.connections.get_mut(id) else { continue };
             connection.execute(*id, &mut self.server, &mut self.spares);
-            connection.hold(self.node.newest());
-            if connection.is_held() {
-                self.held.insert(*id);
-            }
+            match connection.is_waiting {
+                true => self.for_replicas.insert(*id),
+                false => self.for_replicas.remove(id),
+            };
+            self.waiting.hold(*id, &mut connection.answers, &*self.node);
         }
         for id in self.server.take_killed() {
             if let Some(connection) = self.connections.get_mut(&id) {
@@ -272,8 +275,7 @@ impl Turns {
 
     /// Makes safe what answers depend on.
     fn commit(&mut self) {
-        let newest = self.node.newest();
-        if newest > self.safe {
+        if let Some(newest) = self.waiting.wanted(&*self.node) {
             if self.node.commit_is_quick() {
                 let result = self.node.commit(newest);
                 self.settle(result.map(|()| newest));
@@ -291,33 +293,21 @@ impl Turns {
     }
 
     fn settle(&mut self, result: Result<Lsn, weft_kv::store::StoreError>) {
-        match result {
-            Ok(lsn) => self.safe = self.safe.max(lsn),
-            Err(error) => {
-                // Whether the batches happened is not known: their clients get no answer, and what
-                // is newer is to be committed.
-                match self.held.len() {
-                    0 => tracing::debug!("a commit failed that no client waits for: {error}"),
-                    held => tracing::error!("a commit failed, {held} clients are cut off: {error}"),
-                }
-                for id in std::mem::take(&mut self.held) {
-                    if let Some(connection) = self.connections.get_mut(&id) {
-                        connection.cut_off();
-                        self.busy.insert(id);
-                    }
-                }
-                self.safe = self.safe.max(self.node.settled());
+        for id in self.waiting.settle(result, &*self.node) {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.cut_off();
+                self.busy.insert(id);
             }
         }
     }
 
     fn release(&mut self) {
-        let (connections, busy, safe) = (&mut self.connections, &mut self.busy, self.safe);
-        self.held.retain(|id| {
-            let Some(connection) = connections.get_mut(id) else { return false };
-            connection.release(safe);
-            busy.insert(*id);
-            connection.is_held()
+        let (connections, busy) = (&mut self.connections, &mut self.busy);
+        self.waiting.release(|id, safe| {
+            let Some(connection) = connections.get_mut(&id) else { return false };
+            connection.answers.release(safe);
+            busy.insert(id);
+            connection.answers.is_held()
         });
     }
 
@@ -353,7 +343,8 @@ impl Turns {
     fn end(&mut self, id: u64) {
         self.server.close(id);
         self.connections.remove(&id);
-        self.held.remove(&id);
+        self.waiting.forget(id);
+        self.for_replicas.remove(&id);
         self.busy.remove(&id);
     }
 
@@ -390,8 +381,7 @@ impl Turns {
     fn farewell(&mut self) {
         self.counts.note(self.server.totals(), &self.gauges);
         self.node.ending();
-        let newest = self.node.newest();
-        if newest > self.safe {
+        if let Some(newest) = self.waiting.wanted(&*self.node) {
             let result = self.node.commit(newest).map(|()| newest);
             self.settle(result);
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use weft_broker::Limits;
 use weft_fabric::NodeId;
-use weft_kv::node::{Durability, Node};
+use weft_kv::node::{Durability, Failover, Node};
 use weft_kv::store::{Change, Store, StoreError};
 use weft_kv_server::{ClusterNode, ClusterSettings, coordination};
 use weft_open::Opening;
@@ -83,7 +83,7 @@ fn nodes_form_a_cluster_hand_over_and_come_back() {
     let refused = nodes[other].get(b"one");
     assert!(matches!(refused, Err(StoreError::NotServed(_))), "{refused:?}");
     // Asked to hand over, the old one becomes a replica, and what its front end waits for ends.
-    nodes[first].failover().unwrap();
+    nodes[first].failover(Failover::default()).unwrap();
     let next =
         await_some("another primary", || Some(primary(&nodes, 2)).filter(|found| *found != first));
     has(&nodes[next], "one");
@@ -107,14 +107,14 @@ fn nodes_form_a_cluster_hand_over_and_come_back() {
     // acknowledged.
     let change = |key: &[u8]| vec![Change::Put { key: key.to_vec(), value: b"v".to_vec() }];
     let waits = nodes[last].write(change(b"waits")).unwrap();
-    nodes[last].failover().unwrap();
+    nodes[last].failover(Failover::default()).unwrap();
     let next =
         await_some("another primary", || Some(primary(&nodes, 2)).filter(|found| *found != last));
     has(&nodes[next], "three");
     assert!(nodes[last].newest() >= waits && nodes[last].settled() < waits);
     await_some("the first one leads again", || {
         let leads = primary(&nodes, 2);
-        let _ = (leads != last).then(|| nodes[leads].failover());
+        let _ = (leads != last).then(|| nodes[leads].failover(Failover::default()));
         (leads == last).then_some(())
     });
     let later = nodes[last].write(change(b"later")).unwrap();

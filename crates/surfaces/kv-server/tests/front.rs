@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use weft_kv::node::{Durability, Node, Report, View};
+use weft_kv::node::{Durability, Failover, Node, Report, View};
 use weft_kv::store::{Change, Lsn, Pair, Store, StoreError};
 use weft_kv_server::{Settings, listen, serve};
 use weft_redis::memory::Memory;
@@ -44,6 +44,7 @@ struct Commits {
 struct Slow {
     memory: Memory,
     settled: AtomicU64,
+    replicas: AtomicU64,
     commits: Mutex<Commits>,
     changed: Condvar,
 }
@@ -121,11 +122,15 @@ impl Node for Slow {
         Lsn(self.settled.load(Ordering::SeqCst))
     }
 
+    fn replicas_with(&self, _: Lsn) -> usize {
+        usize::try_from(self.replicas.load(Ordering::SeqCst)).unwrap()
+    }
+
     fn report(&self) -> Report {
         Report::default()
     }
 
-    fn failover(&self) -> Result<(), String> {
+    fn failover(&self, _: Failover) -> Result<(), String> {
         Err("there is no other node".to_owned())
     }
 }
@@ -215,5 +220,36 @@ fn what_was_not_committed_is_not_read_after_a_commit_of_earlier_batches_failed()
         node.await_commits(2);
         node.end(End::Well);
         two.reads("$1\r\nb\r\n");
+    });
+}
+
+#[test]
+fn wait_answers_with_the_replicas_that_have_all_writes() {
+    with_server(|node, connect| {
+        let (mut one, mut two, mut other) = (connect(), connect(), connect());
+        one.send("SET a b");
+        node.await_commits(1);
+        // What is behind it waits, too.
+        one.send("WAIT 2 0");
+        one.send("PING");
+        node.end(End::Well);
+        one.reads("+OK\r\n");
+        one.hears_nothing();
+        other.send("PING");
+        other.reads("+PONG\r\n");
+        node.replicas.store(1, Ordering::SeqCst);
+        two.send("WAIT 2 10");
+        two.reads(":1\r\n");
+        node.replicas.store(2, Ordering::SeqCst);
+        one.reads(":2\r\n+PONG\r\n");
+        // In a transaction it does not wait.
+        two.send("MULTI");
+        two.send("WAIT 3 0");
+        two.send("EXEC");
+        two.reads("+OK\r\n+QUEUED\r\n*1\r\n:2\r\n");
+        // A client that goes away is forgotten.
+        two.send("WAIT 3 0");
+        two.0.shutdown(std::net::Shutdown::Write).unwrap();
+        two.is_cut();
     });
 }

@@ -35,6 +35,9 @@ fn main() -> ExitCode {
         Case::new("many_kills_of_primaries_lose_nothing", || kills(40))
             .within(Duration::from_secs(1_200))
             .long("each kill takes some seconds"),
+        Case::new("handovers_all_the_time_lose_nothing", storm)
+            .within(Duration::from_secs(7_200))
+            .long("WEFT_KV_STORM_SECONDS says how long, 300 by default"),
         Case::new("nodes_of_several_hosts_replicate_over_libfabric", hosts),
         Case::new("nodes_at_etcd_hand_over_and_a_stopped_primary_serves_no_more", at_etcd),
     ])
@@ -108,6 +111,8 @@ fn pid_of(port: u16) -> Pid {
 
 /// Clients that read and write some keys until they are told to end.
 struct Load {
+    /// The names of its keys begin so.
+    prefix: String,
     ends: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
     /// The longest time without an answered write, in milliseconds, and when the last one came.
@@ -117,16 +122,20 @@ struct Load {
 
 impl Load {
     fn start(ports: &[u16]) -> Self {
+        Self::of(ports, CLIENTS, "key")
+    }
+
+    fn of(ports: &[u16], clients: u64, prefix: &str) -> Self {
         let (ends, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let gap = Arc::new(Mutex::new((Duration::ZERO, Instant::now())));
         let begun = Instant::now();
         let client = |number| {
             let (ends, answered, gap) =
                 (Arc::clone(&ends), Arc::clone(&answered), Arc::clone(&gap));
-            let ports = ports.to_vec();
+            let (ports, prefix) = (ports.to_vec(), prefix.to_owned());
             thread::spawn(move || {
-                let mut user =
-                    User { number, ports, begun, client: None, history: BTreeMap::new() };
+                let (client, history) = (None, BTreeMap::new());
+                let mut user = User { number, prefix, ports, begun, client, history };
                 let mut random = Random(number);
                 while !ends.load(Ordering::Relaxed) {
                     if user.step(&mut random) {
@@ -140,8 +149,8 @@ impl Load {
                 user.history
             })
         };
-        let clients = (1..=CLIENTS).map(client).collect();
-        Self { ends, answered, gap, clients }
+        let clients = (1..=clients).map(client).collect();
+        Self { prefix: prefix.to_owned(), ends, answered, gap, clients }
     }
 
     /// Waits until so many more writes are answered.
@@ -168,7 +177,7 @@ impl Load {
         }
         let last = histories.values().flatten().filter_map(|it| it.end).max().unwrap_or_default();
         for (key, history) in &mut histories {
-            let value = match get(ports, &format!("key{key}")) {
+            let value = match get(ports, &format!("{}{key}", self.prefix)) {
                 Value::Bulk(text) => std::str::from_utf8(&text).ok().and_then(|it| it.parse().ok()),
                 _ => None,
             };
@@ -183,6 +192,7 @@ impl Load {
 
 struct User {
     number: u64,
+    prefix: String,
     ports: Vec<u16>,
     begun: Instant,
     client: Option<(u16, Client)>,
@@ -208,9 +218,9 @@ impl User {
         let is_write = random.below(2) == 0;
         let start = self.begun.elapsed();
         let answer = if is_write {
-            client.ask(&format!("SET key{key} {value}"))
+            client.ask(&format!("SET {}{key} {value}", self.prefix))
         } else {
-            client.ask(&format!("GET key{key}"))
+            client.ask(&format!("GET {}{key}", self.prefix))
         };
         let end = Some(self.begun.elapsed());
         let wrote = Action::Write(value);
@@ -304,6 +314,58 @@ fn kills(rounds: usize) -> Outcome {
     Ok(())
 }
 
+/// `weft kv up`, whose primaries are killed, stopped and asked to hand over many times a minute,
+/// while many writes are under way.
+fn storm() -> Outcome {
+    let seconds = weft_e2e::setting("WEFT_KV_STORM_SECONDS", 300);
+    let node = Node::new();
+    let first = three_ports();
+    let ports = [first, first + 1, first + 2];
+    let mut command = node.weft(["kv", "up", "--nodes", "3", "--lease-ms"]);
+    command.args([&LEASE_MS.to_string(), "--port", &first.to_string(), "--data"]);
+    command.arg(node.directory().join("data"));
+    let cluster = node.start(command);
+    let mut random = Random(u64::from(std::process::id()));
+    let (begun, mut handovers, mut operations, mut rounds) = (Instant::now(), 0, 0, 0);
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        await_in_sync(&ports, 2);
+        let load = Load::of(&ports, 16, &format!("round{rounds}-"));
+        for _ in 0..10 {
+            thread::sleep(Duration::from_millis(100 + random.below(900) as u64));
+            let Some((port, _)) = ports.iter().find_map(|&port| {
+                let status = status_of(port).ok()?;
+                (status["role"] == "primary").then_some((port, status))
+            }) else {
+                continue;
+            };
+            handovers += 1;
+            match random.below(8) {
+                0 => kill_process(pid_of(port), Signal::KILL).expect("it runs"),
+                1 | 2 => {
+                    let pid = pid_of(port);
+                    kill_process(pid, Signal::STOP).expect("it runs");
+                    thread::sleep(Duration::from_millis(200 + random.below(1_800) as u64));
+                    kill_process(pid, Signal::CONT).expect("it runs");
+                }
+                3 => drop(connect(port).and_then(|mut it| it.ask("FAILOVER TIMEOUT 20"))),
+                _ => drop(connect(port).and_then(|mut it| it.ask("FAILOVER"))),
+            }
+        }
+        await_in_sync(&ports, 2);
+        operations += load.check(&ports);
+        rounds += 1;
+        let epoch = primary(&ports).1["epoch"].as_u64();
+        println!(
+            "{rounds} rounds in {:?}: {handovers} handovers were asked for, epoch {epoch:?}, \
+             {operations} operations are linearizable",
+            begun.elapsed()
+        );
+    }
+    cluster.signal(Signal::TERM);
+    assert_eq!(cluster.wait(LIMIT).code(), 0);
+    Ok(())
+}
+
 /// The commands that tell of a cluster.
 fn speaks(port: u16, ports: &[u16]) {
     let mut client = connect(port).expect("it listens");
@@ -356,9 +418,19 @@ fn at_etcd() -> Outcome {
     let port = await_in_sync(&ports, 2);
     let load = Load::start(&ports);
     load.await_writes(50);
-    let asked = connect(port).and_then(|mut it| it.ask("FAILOVER")).expect("an answer");
+    let asks = |line: &str| connect(port).and_then(|mut it| it.ask(line)).expect("an answer");
+    let heir = *ports.iter().find(|it| **it != port).expect("there are three");
+    for (line, why) in [
+        ("FAILOVER ABORT", "No failover in progress."),
+        ("FAILOVER TO 127.0.0.1 1", "FAILOVER target HOST and PORT is not a replica."),
+        ("FAILOVER TIMEOUT 0", "FAILOVER timeout must be greater than 0"),
+    ] {
+        assert_eq!(asks(line), Value::Error(format!("ERR {why}")));
+    }
+    let asked = asks(&format!("FAILOVER TO 127.0.0.1 {heir} TIMEOUT 20000"));
     assert_eq!(asked, Value::Simple("OK".to_owned()));
     let port = await_some("another primary", || Some(primary(&ports).0).filter(|it| *it != port));
+    assert_eq!(port, heir, "the node that was named");
     load.await_writes(50);
     await_in_sync(&ports, 2);
     // Stopped for longer than its lease, and then it goes on.

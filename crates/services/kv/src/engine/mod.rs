@@ -183,6 +183,15 @@ impl Engine {
         self.core.settle()
     }
 
+    /// Gives all batches up to this one to the operating system and, where the options say so, to
+    /// the device, as [`Store::commit`] does, but waits for no backup.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    pub fn write_out(&self, upto: Lsn) -> Result<(), StoreError> {
+        self.core.commit(upto.0)
+    }
+
     /// Why the engine takes no writes, if it does not.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
@@ -267,7 +276,7 @@ impl Store for Engine {
     }
 
     fn commit(&self, upto: Lsn) -> Result<(), StoreError> {
-        self.core.commit(upto.0)?;
+        self.write_out(upto)?;
         self.core.wait_for_backups(upto.0)
     }
 

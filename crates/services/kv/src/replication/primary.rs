@@ -132,14 +132,24 @@ impl Primary {
         self.named().iter().all(follows)
     }
 
-    /// A backup that the record names and that has all batches up to this one.
+    /// A backup that the record names and that has all batches up to this one: the one that is
+    /// wanted, or any.
     #[must_use]
-    pub fn heir(&self, lsn: u64) -> Option<Peer> {
+    pub fn heir(&self, lsn: u64, wanted: Option<Peer>) -> Option<Peer> {
         let has_all = |peer: &&Peer| {
             let standing = self.peers.get(peer);
             matches!(standing, Some(Standing::Following { delivered }) if *delivered >= lsn)
         };
-        self.recorded.iter().find(has_all).copied()
+        let is_wanted = |peer: &&Peer| wanted.is_none_or(|wanted| wanted == **peer);
+        self.recorded.iter().filter(is_wanted).find(has_all).copied()
+    }
+
+    /// The backups that have all batches up to this one.
+    #[must_use]
+    pub fn count_with(&self, lsn: u64) -> usize {
+        let has =
+            |it: &&Standing| matches!(it, Standing::Following { delivered } if *delivered >= lsn);
+        self.peers.values().filter(has).count()
     }
 
     /// A backup is reached, and gets this offer. The caller holds what the offer names until the

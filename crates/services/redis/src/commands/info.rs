@@ -139,6 +139,9 @@ fn replication(server: &mut Server, lines: &mut Lines) -> Result<(), Fault> {
         lines.add("slave_read_only", 1);
         lines.add("connected_slaves", 0);
     }
+    let is_failing_over = server.node.is_failing_over();
+    let state = if is_failing_over { "failover-in-progress" } else { "no-failover" };
+    lines.add("master_failover_state", state);
     lines.add("master_replid", &server.settings.run_id);
     lines.add("master_repl_offset", offset);
     Ok(())

@@ -1,12 +1,14 @@
 //! The server: its clock, role, end and replicas.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use weft_kv::node::{Durability, View};
+use weft_kv::node::{Durability, Failover, Member, View};
 
 use super::{help, integer, is};
 use crate::call::Call;
-use crate::fault::{Done, SYNTAX};
+use crate::client::Wait;
+use crate::fault::{Done, Fault, SYNTAX};
 use crate::server::Server;
 
 pub(crate) fn time(call: &mut Call<'_, '_>) -> Done {
@@ -74,28 +76,78 @@ pub(crate) fn shutdown(call: &mut Call<'_, '_>) -> Done {
 }
 
 pub(crate) fn failover(call: &mut Call<'_, '_>) -> Done {
-    let mut at = 1;
-    while let Some(option) = call.words.get(at) {
-        if is(option, "ABORT") {
-            return Err("ERR No failover in progress.".into());
+    let wish = wish(call.words)?;
+    let (node, view) = (&call.server.node, &call.server.view);
+    match (wish, node.is_failing_over()) {
+        (None, true) => drop(node.abort_failover()),
+        (None, false) => return Err("ERR No failover in progress.".into()),
+        (Some(_), true) => return Err("ERR FAILOVER already in progress.".into()),
+        (Some(_), _) if !call.server.is_primary() => {
+            return Err("ERR FAILOVER is not valid when server is a replica.".into());
         }
-        let count = match (is(option, "TO"), is(option, "TIMEOUT"), is(option, "FORCE")) {
-            (true, ..) => 3,
-            (_, true, _) => 2,
-            (.., true) => 1,
-            _ => return Err(SYNTAX),
-        };
-        if call.words.len() < at + count {
-            return Err(SYNTAX);
+        (Some(_), _) if replicas(view).is_empty() => {
+            return Err("ERR FAILOVER requires connected replicas.".into());
         }
-        at += count;
+        (Some(wish), false) => {
+            if wish.is_forced && (wish.within.is_none() || wish.to.is_none()) {
+                return Err("ERR FAILOVER with force option requires both a timeout and target \
+                            HOST and IP."
+                    .into());
+            }
+            let to = wish.to.map(|to| heir(view, to)).transpose()?;
+            let Wish { within, is_forced, .. } = wish;
+            let how = Failover { to, within, is_forced };
+            node.failover(how).map_err(|why| format!("ERR {why}"))?;
+        }
     }
-    if replicas(&call.server.view).is_empty() {
-        return Err("ERR FAILOVER requires connected replicas.".into());
-    }
-    call.server.node.failover().map_err(|why| format!("ERR {why}"))?;
     call.reply.ok();
     Ok(())
+}
+
+/// The arguments of FAILOVER.
+#[derive(Default)]
+struct Wish<'w> {
+    to: Option<(&'w [u8], i64)>,
+    within: Option<Duration>,
+    is_forced: bool,
+}
+
+/// `None` for ABORT.
+fn wish<'w>(words: &[&'w [u8]]) -> Result<Option<Wish<'w>>, Fault> {
+    let mut wish = Wish::default();
+    let mut rest = &words[1..];
+    while let [option, others @ ..] = rest {
+        rest = match others {
+            [time, others @ ..] if is(option, "TIMEOUT") && wish.within.is_none() => {
+                let time = u64::try_from(integer(time)?).ok().filter(|time| *time > 0);
+                let time = time.ok_or("ERR FAILOVER timeout must be greater than 0")?;
+                wish.within = Some(Duration::from_millis(time));
+                others
+            }
+            [] if is(option, "ABORT") && words.len() == 2 => return Ok(None),
+            [host, port, others @ ..] if is(option, "TO") && wish.to.is_none() => {
+                wish.to = Some((host, integer(port)?));
+                others
+            }
+            others if is(option, "FORCE") && !wish.is_forced => {
+                wish.is_forced = true;
+                others
+            }
+            _ => return Err(SYNTAX),
+        };
+    }
+    Ok(Some(wish))
+}
+
+/// The place of the node that FAILOVER names.
+fn heir(view: &View, (host, port): (&[u8], i64)) -> Result<usize, Fault> {
+    let is_it = |it: &Member| it.host.as_bytes() == host && i64::from(it.port) == port;
+    let place = view.members.iter().position(is_it).filter(|place| *place != view.myself);
+    let place = place.ok_or("ERR FAILOVER target HOST and PORT is not a replica.")?;
+    if !replicas(view).contains(&place) {
+        return Err("ERR FAILOVER target replica is not online.".into());
+    }
+    Ok(place)
 }
 
 pub(crate) fn memory_help(
@@ -117,8 +169,6 @@ pub(crate) fn lastsave(call: &mut Call<'_, '_>) -> Done {
     Ok(())
 }
 
-/// The answer is sent when all writes before it are safe on all replicas in sync, as every answer
-/// is, so that their number is the true one at once.
 pub(crate) fn wait(call: &mut Call<'_, '_>) -> Done {
     if !call.server.is_primary() {
         return Err("ERR WAIT cannot be used with replica instances. Please also note that since \
@@ -126,19 +176,25 @@ pub(crate) fn wait(call: &mut Call<'_, '_>) -> Done {
                     writes to replicas are just local and are not propagated."
             .into());
     }
-    if integer(call.words[1]).is_err() {
-        return Err(crate::fault::NOT_INTEGER);
+    let wanted = integer(call.words[1]).map_err(|_| crate::fault::NOT_INTEGER)?;
+    let most = timeout(call.words[2])?;
+    let upto = call.server.node.newest();
+    let count = call.server.node.replicas_with(upto);
+    let replicas = usize::try_from(wanted).unwrap_or(0);
+    if count >= replicas || call.server.is_in_exec {
+        call.reply.size(count);
+        return Ok(());
     }
-    timeout(call.words[2])?;
-    call.reply.size(replicas(&call.server.view).len());
+    let until = (!most.is_zero()).then(|| call.server.clock.monotonic() + most);
+    call.server.client(call.client)?.wait = Some(Wait { upto, replicas, until });
     Ok(())
 }
 
-fn timeout(word: &[u8]) -> Done {
-    match integer(word).map_err(|_| "ERR timeout is not an integer or out of range")? {
-        ..0 => Err("ERR timeout is negative".into()),
-        _ => Ok(()),
-    }
+/// The longest time of a command that waits; none is for ever.
+fn timeout(word: &[u8]) -> Result<Duration, Fault> {
+    let time = integer(word).map_err(|_| "ERR timeout is not an integer or out of range")?;
+    let time = u64::try_from(time).map_err(|_| "ERR timeout is negative")?;
+    Ok(Duration::from_millis(time))
 }
 
 pub(crate) fn waitaof(call: &mut Call<'_, '_>) -> Done {

@@ -3,26 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use weft_kv::cluster::{Follower, Has, MemberEntry, Record, Step};
 use weft_kv::disk::Disk;
 use weft_kv::engine::{Options, open_on};
 use weft_kv::format::Epoch;
-use weft_kv::node::{Member, Region, View};
+use weft_kv::node::{Failover, Member, Region, View};
 use weft_kv::replication::Shipper;
 use weft_kv::replication::primary::Peer;
 use weft_kv::store::{Store, StoreError};
-use weft_open::now;
+use weft_session::SessionId;
 
 use super::backup::Backup;
-use super::bell::Bell;
 use super::coordination::{NoRecord, Seen};
 use super::court::Court;
-use super::link::Link;
 use super::reign::Reign;
-use super::{ClusterSettings, Shared};
+use super::{Clock, ClusterSettings, Shared};
 
 /// The last slot.
 const LAST_SLOT: u16 = 16_383;
@@ -79,16 +77,31 @@ pub(super) fn register(
     Err(NoEntry::Later("the record of the cluster changes all the time".to_owned()))
 }
 
+/// Starts a link to a member. Returns what ends it; `None` if it is to be tried again.
+pub(super) type StartLink = Box<dyn Fn(Peer, &MemberEntry, &Arc<Reign>) -> Option<EndLink> + Send>;
+/// Ends a link, and comes back when it has ended.
+pub(super) type EndLink = Box<dyn FnOnce() + Send>;
+
 /// The primary's part: its reign and its links.
 struct Leading {
     reign: Arc<Reign>,
-    links: BTreeMap<Peer, (Arc<Bell>, JoinHandle<()>)>,
+    links: BTreeMap<Peer, EndLink>,
+    handing: Option<Handing>,
+}
+
+/// A primary that makes another node the primary. It takes no writes meanwhile.
+struct Handing {
+    how: Failover,
+    /// When it gives up, or goes on by force.
+    until: Duration,
+    /// Whether it served before.
+    served: bool,
 }
 
 /// The thread of control.
-pub(super) struct Control {
+pub(super) struct Control<S = SessionId> {
     shared: Arc<Shared>,
-    backup: Arc<Backup>,
+    backup: Arc<Backup<S>>,
     disk: Arc<dyn Disk>,
     options: Options,
     settings: ClusterSettings,
@@ -99,36 +112,59 @@ pub(super) struct Control {
     leading: Option<Leading>,
     /// A change of the record has no answer: it may yet be carried out.
     is_in_doubt: bool,
+    start_link: StartLink,
+    now: Clock,
 }
 
-impl Control {
+impl<S: Copy + PartialEq> Control<S> {
     pub fn new(
         shared: Arc<Shared>,
-        backup: Arc<Backup>,
+        backup: Arc<Backup<S>>,
         (disk, options): (Arc<dyn Disk>, Options),
         settings: ClusterSettings,
-        me: Peer,
-        record: &Record,
+        (me, record): (Peer, &Record),
+        start_link: StartLink,
+        now: Clock,
     ) -> Self {
         let lease = Duration::from_millis(record.lease_ms);
         backup.decide(|follower| *follower = Follower::new(me, lease, now()));
         let record = record.clone();
         let (leading, is_in_doubt) = (None, false);
-        Self { shared, backup, disk, options, settings, me, lease, record, leading, is_in_doubt }
+        Self {
+            shared,
+            backup,
+            disk,
+            options,
+            settings,
+            me,
+            lease,
+            record,
+            leading,
+            is_in_doubt,
+            start_link,
+            now,
+        }
     }
 
     /// Runs until the node ends.
     pub fn run(mut self) {
         while !self.shared.is_ending.load(Ordering::Acquire) {
-            let pause = if self.leading.is_some() { self.lead_on() } else { self.follow() };
-            self.show();
+            let pause = self.step();
             self.shared.control.wait(pause);
         }
-        if self.leading.is_some() {
-            self.hand_over();
-            self.step_down();
+        self.begin_hand_over(Failover::default());
+        while self.hand_over() {
+            thread::sleep(SOON);
         }
+        self.step_down();
         self.backup.give_up();
+    }
+
+    /// One step of the node. Returns the pause before the next one.
+    pub fn step(&mut self) -> Duration {
+        let pause = if self.leading.is_some() { self.lead_on() } else { self.follow() };
+        self.show();
+        pause
     }
 
     /// Reads the record, and says what is wrong if it cannot.
@@ -188,7 +224,7 @@ impl Control {
             self.take_over();
             return slow;
         };
-        let (record, me) = (self.record.clone(), self.me);
+        let (record, me, now) = (self.record.clone(), self.me, self.now);
         let record_epoch = record.epoch;
         if let Some(why) = self.backup.trouble() {
             self.tell(why);
@@ -250,6 +286,7 @@ impl Control {
             self.record.backups(),
             self.lease,
             Arc::clone(&self.shared.control),
+            self.now,
         );
         let court = Arc::new(court);
         engine.set_shipper(Some(Arc::clone(&court) as Arc<dyn Shipper>));
@@ -259,7 +296,7 @@ impl Control {
         let serves = AtomicBool::new(false);
         let reign = Arc::new(Reign { engine, court, base, before, serves });
         *self.shared.reign.write() = Some(Arc::clone(&reign));
-        self.leading = Some(Leading { reign, links: BTreeMap::new() });
+        self.leading = Some(Leading { reign, links: BTreeMap::new(), handing: None });
         tracing::info!("this node is the primary of epoch {epoch}");
         self.link();
         Ok(())
@@ -272,22 +309,8 @@ impl Control {
             if peer == self.me || leading.links.contains_key(&peer) {
                 continue;
             }
-            let Ok(bell) = Bell::new() else { continue };
-            let bell = Arc::new(bell);
-            let link = Link {
-                peer,
-                service: member.service.clone(),
-                cluster: self.settings.cluster.clone(),
-                opening: self.settings.opening.clone(),
-                reign: Arc::clone(&leading.reign),
-                lease: self.lease,
-                bell: Arc::clone(&bell),
-                counters: Arc::clone(&self.shared.counters),
-            };
-            let named = thread::Builder::new().name(format!("kv-link-{peer}"));
-            // Without a thread it is tried again with the next look.
-            if let Ok(thread) = named.spawn(move || link.run()) {
-                leading.links.insert(peer, (bell, thread));
+            if let Some(link) = (self.start_link)(peer, member, &leading.reign) {
+                leading.links.insert(peer, link);
             }
         }
     }
@@ -314,8 +337,11 @@ impl Control {
             self.propose(&reign, backups);
         }
         let is_failed = reign.engine.failure().is_some();
-        if self.shared.wants_failover.swap(false, Ordering::AcqRel) || is_failed {
-            self.hand_over();
+        let wish = self.shared.failover.lock().take();
+        if let Some(how) = wish.or_else(|| is_failed.then(Failover::default)) {
+            self.begin_hand_over(how);
+        }
+        if self.hand_over() {
             return SOON;
         }
         if !reign.serves.load(Ordering::Acquire) {
@@ -342,22 +368,32 @@ impl Control {
         }
     }
 
-    /// Makes a backup that has everything the primary.
-    fn hand_over(&mut self) {
-        let Some(leading) = &self.leading else { return };
-        let reign = Arc::clone(&leading.reign);
-        // No write is taken from now on; those that were wait for their backups.
-        let served = reign.serves.swap(false, Ordering::AcqRel);
-        let end = now() + HANDED_WITHIN;
-        let heir = loop {
-            let newest = reign.engine.newest();
-            let is_safe = reign.engine.failure().is_some() || reign.engine.commit(newest).is_ok();
-            match reign.court.heir(newest.0).filter(|_| is_safe && reign.court.is_whole()) {
-                Some(heir) => break Some(heir),
-                None if now() > end || reign.court.is_over() => break None,
-                None => thread::sleep(SOON),
-            }
+    /// Begins to make a backup that has everything the primary. No write is taken from now on;
+    /// those that were wait for their backups.
+    fn begin_hand_over(&mut self, how: Failover) {
+        let until = (self.now)() + how.within.unwrap_or(HANDED_WITHIN);
+        if let Some(leading) = &mut self.leading
+            && leading.handing.is_none()
+        {
+            let served = leading.reign.serves.swap(false, Ordering::AcqRel);
+            leading.handing = Some(Handing { how, until, served });
+            self.shared.aborts_failover.store(false, Ordering::Release);
+            self.shared.is_handing_over.store(true, Ordering::Release);
+        }
+    }
+
+    /// One step of handing over. True while it goes on.
+    fn hand_over(&mut self) -> bool {
+        let Some(Leading { reign, handing: Some(handing), .. }) = &self.leading else {
+            return false;
         };
+        let (reign, how, served) = (Arc::clone(reign), handing.how.clone(), handing.served);
+        let is_late = (self.now)() > handing.until || reign.court.is_over();
+        let is_aborted = self.shared.aborts_failover.load(Ordering::Acquire);
+        let heir = heir(&reign, &how, is_late).filter(|_| !is_aborted);
+        if heir.is_none() && !is_late && !is_aborted {
+            return true;
+        }
         let (epoch, me) = (reign.court.epoch, self.me);
         let handed = heir.map(|heir| self.change(|record| record.hand_over(me, epoch, heir)));
         match handed {
@@ -365,18 +401,20 @@ impl Control {
             Some(Ok(true) | Err(_)) => reign.court.end(),
             Some(Ok(false)) | None => reign.serves.store(served, Ordering::Release),
         }
+        if let Some(leading) = &mut self.leading {
+            leading.handing = None;
+        }
+        self.shared.is_handing_over.store(false, Ordering::Release);
+        false
     }
 
     /// Is the primary no more.
     fn step_down(&mut self) {
-        let Some(Leading { reign, links }) = self.leading.take() else { return };
+        let Some(Leading { reign, links, .. }) = self.leading.take() else { return };
         reign.court.end();
         reign.serves.store(false, Ordering::Release);
         *self.shared.reign.write() = None;
-        for (bell, thread) in links.into_values() {
-            bell.ring();
-            let _ = thread.join();
-        }
+        links.into_values().for_each(|end| end());
         tracing::info!("this node is not the primary of epoch {} any more", reign.court.epoch);
         // Commands that are carried out, and a copy that is written, keep the engine for a while.
         let mut reign = reign;
@@ -398,7 +436,8 @@ impl Control {
             self.backup.fail(why);
         }
         drop(engine);
-        self.backup.decide(|follower| *follower = Follower::new(self.me, self.lease, now()));
+        let (me, lease, now) = (self.me, self.lease, self.now);
+        self.backup.decide(|follower| *follower = Follower::new(me, lease, now()));
         self.take_over();
     }
 
@@ -437,4 +476,17 @@ impl Control {
         }
         *shown = Arc::new(view);
     }
+}
+
+/// The backup that becomes the primary: it has all that was written here. By force, after its time,
+/// one in sync that lacks what was not answered yet.
+fn heir(reign: &Reign, how: &Failover, is_late: bool) -> Option<Peer> {
+    let (newest, court) = (reign.engine.newest(), &reign.court);
+    let is_failed = reign.engine.failure().is_some();
+    let is_safe = is_failed
+        || (reign.engine.write_out(newest).is_ok()
+            && matches!(court.outcome(newest.0), Some(Ok(()))));
+    let wanted = how.to.and_then(|place| Peer::try_from(place).ok());
+    let whole = court.heir(newest.0, wanted).filter(|_| is_safe && court.is_whole());
+    whole.or_else(|| court.heir(0, wanted).filter(|_| how.is_forced && is_late))
 }

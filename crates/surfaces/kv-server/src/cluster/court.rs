@@ -20,8 +20,8 @@ use weft_kv::replication::message::{Envelope, Offer};
 use weft_kv::replication::primary::{Event, Peer, Primary};
 use weft_kv::store::StoreError;
 use weft_kv::table::TableMeta;
-use weft_open::now;
 
+use super::Clock;
 use super::bell::Bell;
 
 /// Bytes that may wait for a backup. One that is slower has to join again.
@@ -71,6 +71,7 @@ pub(super) struct Court {
     is_ending: AtomicBool,
     /// Wakes the thread of control.
     control: Arc<Bell>,
+    now: Clock,
 }
 
 impl Court {
@@ -80,6 +81,7 @@ impl Court {
         backups: BTreeSet<Peer>,
         lease: Duration,
         control: Arc<Bell>,
+        now: Clock,
     ) -> Self {
         let state = State {
             primary: Primary::new(epoch, lsn, backups),
@@ -95,6 +97,7 @@ impl Court {
             is_over: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             control,
+            now,
         };
         court.with(|_| ());
         court
@@ -217,14 +220,20 @@ impl Court {
         self.state.lock().primary.is_whole()
     }
 
-    /// A backup that the record names and that has all batches up to this one.
-    pub fn heir(&self, lsn: u64) -> Option<Peer> {
-        self.state.lock().primary.heir(lsn)
+    /// A backup that the record names and that has all batches up to this one: the one that is
+    /// wanted, or any.
+    pub fn heir(&self, lsn: u64, wanted: Option<Peer>) -> Option<Peer> {
+        self.state.lock().primary.heir(lsn, wanted)
+    }
+
+    /// The backups that have all batches up to this one.
+    pub fn count_with(&self, lsn: u64) -> usize {
+        self.state.lock().primary.count_with(lsn)
     }
 
     /// Whether reads may be answered at this moment.
     pub fn is_valid(&self) -> bool {
-        let now = u64::try_from(now().as_nanos()).unwrap_or(u64::MAX);
+        let now = u64::try_from((self.now)().as_nanos()).unwrap_or(u64::MAX);
         now < self.until.load(Ordering::Acquire) && !self.is_over()
     }
 
@@ -237,6 +246,18 @@ impl Court {
         self.is_over.store(true, Ordering::Release);
         self.acknowledged.notify_all();
         self.control.ring();
+    }
+
+    /// How the commit of a batch ended that the own system has; `None` while it waits for backups.
+    pub fn outcome(&self, lsn: u64) -> Option<Result<(), StoreError>> {
+        let acknowledged = self.with(|state| {
+            state.primary.written(lsn);
+            state.primary.acknowledged()
+        });
+        match acknowledged >= lsn {
+            true => Some(Ok(())),
+            false => self.is_over().then(|| Err(deposed())),
+        }
     }
 
     /// Nobody waits for long from now on.
@@ -257,16 +278,22 @@ impl Shipper for Court {
     }
 
     fn wait(&self, lsn: u64) -> Result<(), StoreError> {
-        self.with(|state| state.primary.written(lsn));
-        let begun = now();
-        let mut state = self.state.lock();
-        while state.primary.acknowledged() < lsn {
-            let is_late = self.is_ending.load(Ordering::Acquire) && now() > begun + FAREWELL;
-            if self.is_over() || is_late {
-                return Err(StoreError::Unknown("this node is the primary no more".to_owned()));
+        let begun = (self.now)();
+        loop {
+            if let Some(outcome) = self.outcome(lsn) {
+                return outcome;
             }
-            self.acknowledged.wait_for(&mut state, LOOK);
+            if self.is_ending.load(Ordering::Acquire) && (self.now)() > begun + FAREWELL {
+                return Err(deposed());
+            }
+            let mut state = self.state.lock();
+            if state.primary.acknowledged() < lsn && !self.is_over() {
+                self.acknowledged.wait_for(&mut state, LOOK);
+            }
         }
-        Ok(())
     }
+}
+
+fn deposed() -> StoreError {
+    StoreError::Unknown("this node is the primary no more".to_owned())
 }

@@ -3,21 +3,20 @@
 //! Always true: a backup joins anew in each session. Messages go in their order, each in blocks of
 //! the pool that the backup lent; a block that comes back is the credit.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weft_fabric::{Access, Blocking, Endpoint, OperationError, Source};
-use weft_kv::engine::Snapshot;
-use weft_kv::format::Epoch;
-use weft_kv::replication::message::{Envelope, LogEnd, Message};
+use weft_kv::replication::message::Envelope;
 use weft_kv::replication::primary::Peer;
 use weft_open::{AnyEndpoint, Opening, ServicePlace, Waiter, Woken, now, turn};
 use weft_session::{BlockError, BlockId, Event, Options, PoolId, SessionId, Sessions, bytes_of};
 
 use super::Counters;
 use super::bell::Bell;
+use super::catch_up::{CatchUp, Next};
 use super::court::{Over, Task};
 use super::reign::Reign;
 use super::wire::{self, Hello};
@@ -42,16 +41,6 @@ pub(super) struct Link {
     pub lease: Duration,
     pub bell: Arc<Bell>,
     pub counters: Arc<Counters>,
-}
-
-/// Parts that the backup lacks, and how they are read.
-struct CatchUp {
-    snapshot: Snapshot,
-    ends: Vec<LogEnd>,
-    tables: VecDeque<(Epoch, u64)>,
-    log: VecDeque<(u64, u64)>,
-    /// Whether the backup said what it lacks.
-    is_known: bool,
 }
 
 /// A session that is open.
@@ -171,9 +160,7 @@ impl Link {
     /// The backup joins: all that is written from here on waits for it.
     fn join(&self, live: &mut Live) {
         self.reign.engine.offer(|offer, snapshot| {
-            let (ends, empty) = (offer.log.clone(), VecDeque::new());
-            let (tables, log) = (empty, VecDeque::new());
-            live.catch_up = Some(CatchUp { snapshot, ends, tables, log, is_known: false });
+            live.catch_up = Some(CatchUp::new(&offer, snapshot));
             self.reign.court.join(self.peer, offer, Arc::clone(&self.bell));
         });
     }
@@ -191,9 +178,7 @@ impl Link {
                         Ok(Some(Task::Send(envelope))) => Some(*envelope),
                         Ok(Some(Task::Fetch { tables, log })) => {
                             let catch_up = live.catch_up.as_mut().ok_or("it wants more")?;
-                            catch_up.tables = tables.into();
-                            catch_up.log = log.into();
-                            catch_up.is_known = true;
+                            catch_up.lacks(tables, log);
                             continue;
                         }
                     },
@@ -212,22 +197,15 @@ impl Link {
 
     /// The next part that the backup lacks.
     fn missing(&self, live: &mut Live) -> Result<Option<Envelope>, String> {
-        let Some(catch_up) = live.catch_up.as_mut().filter(|it| it.is_known) else {
-            return Ok(None);
-        };
-        let message = if let Some((epoch, id)) = catch_up.tables.pop_front() {
-            let table = catch_up.snapshot.table(epoch, id).map_err(|error| error.to_string())?;
-            Message::Table { meta: table.0, bytes: table.1 }
-        } else if let Some((segment, offset)) = catch_up.log.pop_front() {
-            let end = catch_up.ends.iter().find(|it| it.segment == segment);
-            let end = end.ok_or("it wants a segment that was not offered")?.end;
-            let read = catch_up.snapshot.log(segment, offset, end);
-            let bytes = read.map_err(|error| error.to_string())?;
-            Message::Log { segment, offset, bytes, newest: None }
-        } else {
-            live.catch_up = None;
-            self.reign.court.caught_up(self.peer);
-            return Ok(None);
+        let Some(catch_up) = &mut live.catch_up else { return Ok(None) };
+        let message = match catch_up.next()? {
+            Next::Unknown => return Ok(None),
+            Next::Part(message) => message,
+            Next::Over => {
+                live.catch_up = None;
+                self.reign.court.caught_up(self.peer);
+                return Ok(None);
+            }
         };
         Ok(Some(Envelope { epoch: self.reign.court.epoch, message }))
     }

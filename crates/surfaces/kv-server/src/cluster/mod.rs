@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `control` | the thread that reads and changes the record, leads and steps down |
 //! | `coordination`, `etcd` | where the record is |
+//! | `shared` | the state that both share, and the store that the front end sees |
 //! | `court`, `reign`, `link` | the primary: its state, its engine, its way to each backup |
 //! | `numbers` | the numbers of batches that the front end knows, across reigns |
-//! | `backup` | a backup: its service on the fabric, and the writer of its files |
+//! | `catch_up` | the parts that a backup lacks when it joins |
+//! | `backup`, `service` | a backup: who may send, the writer of its files; its service on the fabric |
 //! | `wire`, `bell` | the session between the two; wakeups of threads |
 //!
 //! The rules are in `weft_kv::cluster` and `weft_kv::replication`; here are threads, sessions and
@@ -14,6 +16,7 @@
 
 mod backup;
 mod bell;
+mod catch_up;
 mod control;
 mod coordination;
 mod court;
@@ -21,6 +24,10 @@ mod etcd;
 mod link;
 mod numbers;
 mod reign;
+mod service;
+mod shared;
+#[cfg(test)]
+mod simulation;
 mod wire;
 
 use std::fs;
@@ -28,13 +35,13 @@ use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use weft_kv::engine::{Options, lock_directory};
-use weft_kv::node::{Durability, Node, Report, View};
+use weft_kv::node::{Durability, Failover, Node, Report, View};
 use weft_kv::store::{Change, Lsn, Pair, Peek, Store, StoreError};
 use weft_open::Opening;
 
@@ -43,9 +50,9 @@ pub use coordination::{Coordination, NoRecord, Seen, coordination};
 use crate::alone::{BackupJob, identity};
 use backup::Backup;
 use bell::Bell;
-use control::{Control, Identity};
-use numbers::Numbers;
-use reign::Reign;
+use control::{Control, Identity, StartLink};
+use link::Link;
+use shared::Shared;
 
 /// The file with the name of the cluster that a directory belongs to.
 const CLUSTER: &str = "cluster-name";
@@ -70,25 +77,15 @@ pub struct ClusterSettings {
     pub address: (String, u16),
 }
 
+/// Tells the time since any moment, never back.
+type Clock = fn() -> Duration;
+
 /// Counters since the start.
 #[derive(Debug, Default)]
 struct Counters {
     sent: AtomicU64,
     received: AtomicU64,
     caught_up: AtomicU64,
-}
-
-/// The state that the front end and the thread of control share.
-struct Shared {
-    view: RwLock<Arc<View>>,
-    reign: RwLock<Option<Arc<Reign>>>,
-    numbers: Numbers,
-    wants_failover: AtomicBool,
-    is_ending: AtomicBool,
-    /// The trouble, for the status.
-    trouble: Mutex<Option<String>>,
-    control: Arc<Bell>,
-    counters: Arc<Counters>,
 }
 
 /// A node of a cluster.
@@ -126,6 +123,7 @@ impl ClusterNode {
             of_backup,
             Arc::clone(&control),
             Arc::clone(&counters),
+            weft_open::now,
         )?;
         let backup = Arc::new(backup);
         let opening = settings.opening.clone().offering(&service);
@@ -135,29 +133,22 @@ impl ClusterNode {
         let identity = Identity { id: id.clone(), host: host.clone(), port, service };
         let (me, seen) = enter(&mut settings, &identity, &backup).map_err(refused)?;
         let lease_ms = seen.lease_ms;
-        let shared = Arc::new(Shared {
-            view: RwLock::new(Arc::new(View::alone(id, host, port))),
-            reign: RwLock::default(),
-            numbers: Numbers::default(),
-            wants_failover: AtomicBool::new(false),
-            is_ending: AtomicBool::new(false),
-            trouble: Mutex::default(),
-            control,
-            counters,
-        });
+        let shared = Arc::new(Shared::new(View::alone(id, host, port), control, counters));
         let mut threads = Vec::new();
         let failed = |error: std::io::Error| refused(error.to_string());
+        let start_link = links(&settings, Duration::from_millis(lease_ms), &shared.counters);
         let control = Control::new(
             Arc::clone(&shared),
             Arc::clone(&backup),
             (disk, options),
             settings,
-            me,
-            &seen,
+            (me, &seen),
+            start_link,
+            weft_open::now,
         );
         // Before anybody asks: a node is no primary until it knows that it is.
         control.show();
-        threads.extend(Backup::start(&backup, endpoint).map_err(failed)?);
+        threads.extend(service::start(&backup, endpoint).map_err(failed)?);
         let named = thread::Builder::new().name("kv-control".to_owned());
         threads.push(named.spawn(move || control.run()).map_err(failed)?);
         let threads = Mutex::new(threads);
@@ -183,17 +174,31 @@ impl ClusterNode {
             let _ = thread.join();
         }
     }
+}
 
-    fn reign(&self) -> Result<Arc<Reign>, StoreError> {
-        let reign = self.shared.reign.read().clone();
-        reign.ok_or_else(|| StoreError::NotServed("this node is not the primary".to_owned()))
-    }
-
-    fn serving(&self) -> Result<Arc<Reign>, StoreError> {
-        let reign = self.reign()?;
-        reign.check()?;
-        Ok(reign)
-    }
+/// Starts links, each with a thread of its own.
+fn links(settings: &ClusterSettings, lease: Duration, counters: &Arc<Counters>) -> StartLink {
+    let (cluster, opening) = (settings.cluster.clone(), settings.opening.clone());
+    let counters = Arc::clone(counters);
+    Box::new(move |peer, member, reign| {
+        let bell = Arc::new(Bell::new().ok()?);
+        let link = Link {
+            peer,
+            service: member.service.clone(),
+            cluster: cluster.clone(),
+            opening: opening.clone(),
+            reign: Arc::clone(reign),
+            lease,
+            bell: Arc::clone(&bell),
+            counters: Arc::clone(&counters),
+        };
+        let named = thread::Builder::new().name(format!("kv-link-{peer}"));
+        let thread = named.spawn(move || link.run()).ok()?;
+        Some(Box::new(move || {
+            bell.ring();
+            let _ = thread.join();
+        }))
+    })
 }
 
 /// Comes into the record of the cluster. Returns the place of the node, and the record.
@@ -246,46 +251,23 @@ fn bytes_in(directory: &Path) -> u64 {
 
 impl Store for ClusterNode {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.serving()?.engine.get(key)
+        self.shared.get(key)
     }
 
     fn peek(&self, key: &[u8], at_most: usize) -> Result<Option<Peek>, StoreError> {
-        self.serving()?.engine.peek(key, at_most)
+        self.shared.peek(key, at_most)
     }
 
     fn write(&self, batch: Vec<Change>) -> Result<Lsn, StoreError> {
-        // As long as it is held here, no other reign begins.
-        let reign = self.serving()?;
-        let number = reign.base + reign.engine.write(batch)?.0;
-        self.shared.numbers.give(number);
-        Ok(Lsn(number))
+        self.shared.write(batch)
     }
 
     fn commit(&self, upto: Lsn) -> Result<(), StoreError> {
-        let unknown =
-            || StoreError::Unknown("this node was deposed before it had an answer".to_owned());
-        let numbers = &self.shared.numbers;
-        // Of a reign that is over, if there is none a moment later.
-        let given = numbers.given();
-        let Ok(reign) = self.reign() else {
-            numbers.settle(given);
-            return Err(unknown());
-        };
-        // Those that wait since an earlier reign have to be cut off before one of this reign is
-        // acknowledged, whose number is higher.
-        if !numbers.settle(reign.before) {
-            return Err(unknown());
-        }
-        let result = reign.engine.commit(Lsn(upto.0.saturating_sub(reign.base)));
-        let settled = if result.is_ok() { upto.0 } else { numbers.given() };
-        numbers.settle(settled);
-        result
+        self.shared.commit(upto)
     }
 
     fn newest(&self) -> Lsn {
-        let reign = self.shared.reign.read();
-        let newest = reign.as_ref().map_or(0, |reign| reign.newest());
-        Lsn(self.shared.numbers.give(newest))
+        self.shared.newest()
     }
 
     fn scan(
@@ -295,7 +277,7 @@ impl Store for ClusterNode {
         backward: bool,
         limit: usize,
     ) -> Result<Vec<Pair>, StoreError> {
-        self.serving()?.engine.scan(from, to, backward, limit)
+        self.shared.scan(from, to, backward, limit)
     }
 
     fn peek_scan(
@@ -306,7 +288,7 @@ impl Store for ClusterNode {
         limit: usize,
         at_most: usize,
     ) -> Result<Vec<(Vec<u8>, Peek)>, StoreError> {
-        self.serving()?.engine.peek_scan(from, to, backward, limit, at_most)
+        self.shared.peek_scan(from, to, backward, limit, at_most)
     }
 }
 
@@ -346,6 +328,11 @@ impl Node for ClusterNode {
         Lsn(self.shared.numbers.settled())
     }
 
+    fn replicas_with(&self, upto: Lsn) -> usize {
+        let reign = self.shared.serving();
+        reign.map_or(0, |reign| reign.court.count_with(upto.0.saturating_sub(reign.base)))
+    }
+
     fn lsn(&self) -> Lsn {
         match self.shared.reign.read().as_ref() {
             Some(reign) => reign.engine.newest(),
@@ -353,23 +340,40 @@ impl Node for ClusterNode {
         }
     }
 
-    fn failover(&self) -> Result<(), String> {
-        let reign = self.serving().map_err(|error| error.to_string())?;
-        if reign.court.heir(0).is_none() {
+    fn failover(&self, how: Failover) -> Result<(), String> {
+        let reign = self.shared.serving().map_err(|error| error.to_string())?;
+        let to = how.to.and_then(|place| place.try_into().ok());
+        if reign.court.heir(0, to).is_none() {
             return Err("no backup is in sync".to_owned());
         }
-        self.shared.wants_failover.store(true, Ordering::Release);
+        *self.shared.failover.lock() = Some(how);
         self.shared.control.ring();
         Ok(())
     }
 
+    fn abort_failover(&self) -> bool {
+        if self.shared.failover.lock().take().is_some() {
+            return true;
+        }
+        let goes_on = self.shared.is_handing_over.load(Ordering::Acquire);
+        if goes_on {
+            self.shared.aborts_failover.store(true, Ordering::Release);
+            self.shared.control.ring();
+        }
+        goes_on
+    }
+
+    fn is_failing_over(&self) -> bool {
+        self.shared.failover.lock().is_some() || self.shared.is_handing_over.load(Ordering::Acquire)
+    }
+
     fn backup(&self, to: &Path) -> Result<(), String> {
-        let reign = self.serving().map_err(|_| "ask the primary for a copy".to_owned())?;
+        let reign = self.shared.serving().map_err(|_| "ask the primary for a copy".to_owned())?;
         self.job.start(to, move |to| reign.engine.backup(to))
     }
 
     fn ending(&self) {
-        if let Ok(reign) = self.reign() {
+        if let Ok(reign) = self.shared.reign() {
             reign.court.hurry();
         }
     }

@@ -1,0 +1,269 @@
+//! The links of simulated primaries: as `link`, over packets that are late, and lost by cuts.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use rand::RngExt;
+use weft_kv::replication::message::Envelope;
+use weft_kv::replication::primary::Peer;
+
+use super::super::bell::Bell;
+use super::super::catch_up::{CatchUp, Next};
+use super::super::court::Task;
+use super::super::reign::Reign;
+use super::super::wire::Hello;
+use super::{LEASE, Line, Planted, World, millis, now};
+
+/// The pause before a backup is looked for again, and the time in which it has to be reached.
+const PAUSE: Duration = Duration::from_millis(100);
+const REACHED_WITHIN: Duration = Duration::from_millis(500);
+/// So long after the beginning of a reign a backup that is not reached is not given up.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// A link.
+pub(super) struct Link {
+    peer: Peer,
+    /// The machine of the peer.
+    machine: usize,
+    reign: Arc<Reign>,
+    bell: Arc<Bell>,
+    begun: Duration,
+    has_joined: bool,
+    next_try: Duration,
+    live: Option<Live>,
+}
+
+/// A session of a link.
+struct Live {
+    line: Line,
+    /// The backup took it.
+    is_open: bool,
+    catch_up: Option<CatchUp>,
+    asks_next: Duration,
+    /// When the lease was given last, or the session began.
+    given: Duration,
+}
+
+/// Something on its way.
+pub(super) enum Packet {
+    Hello(u32),
+    Accepted,
+    Block(Vec<u8>),
+    Answer(Vec<u8>),
+    Ask(Duration),
+    Given(Duration),
+    Ended,
+}
+
+/// Packets of a session in one direction. They keep their order.
+#[derive(Default)]
+pub(super) struct Way {
+    packets: VecDeque<(Duration, Packet)>,
+    last: Duration,
+}
+
+impl Link {
+    pub fn new(peer: Peer, machine: usize, reign: Arc<Reign>) -> Self {
+        let (bell, begun) = (Arc::new(Bell::new().expect("a descriptor")), now());
+        Self { peer, machine, reign, bell, begun, has_joined: false, next_try: begun, live: None }
+    }
+
+    fn end(&mut self) {
+        self.live = None;
+        self.next_try = now() + PAUSE;
+        if self.has_joined || now() > self.begun + GRACE {
+            self.reign.court.down(self.peer);
+        }
+    }
+}
+
+impl World {
+    /// Sends a packet of a session from one node to another.
+    fn put(&mut self, line: Line, from: usize, to: usize, packet: Packet) {
+        let delay = millis(self.random.random_range(0..if self.is_calm { 3 } else { 25 }));
+        let way = self.ways.entry((line, from, to)).or_default();
+        way.last = way.last.max(now() + delay);
+        way.packets.push_back((way.last, packet));
+    }
+
+    /// The links of a primary do a step.
+    pub(super) fn links(&mut self, me: usize) {
+        let Some(process) = &self.machines[me].process else { return };
+        let links = Arc::clone(&process.links);
+        for link in links.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
+            let to = link.machine;
+            let court = Arc::clone(&link.reign.court);
+            let epoch = court.epoch;
+            if court.is_over() {
+                if let Some(live) = link.live.take() {
+                    self.put(live.line, me, to, Packet::Ended);
+                }
+                continue;
+            }
+            let Some(live) = &mut link.live else {
+                if now() >= link.next_try {
+                    self.lines += 1;
+                    let (line, given) = (self.lines, now());
+                    let live =
+                        Live { line, is_open: false, catch_up: None, asks_next: given, given };
+                    link.live = Some(live);
+                    self.put(line, me, to, Packet::Hello(epoch));
+                }
+                continue;
+            };
+            let line = live.line;
+            let patience = if live.is_open { LEASE * 6 / 10 } else { REACHED_WITHIN };
+            if now() > live.given + patience {
+                self.put(line, me, to, Packet::Ended);
+                link.end();
+                continue;
+            }
+            if !live.is_open {
+                continue;
+            }
+            if now() >= live.asks_next {
+                live.asks_next = now() + LEASE / 6;
+                self.put(line, me, to, Packet::Ask(now()));
+            }
+            while let Some(live) = &mut link.live {
+                let next = live.catch_up.as_mut().map_or(Ok(Next::Unknown), CatchUp::next);
+                let message = match next.expect("the disk is well") {
+                    Next::Part(message) => Some(Envelope { epoch, message }),
+                    Next::Over => {
+                        live.catch_up = None;
+                        court.caught_up(link.peer);
+                        None
+                    }
+                    Next::Unknown => None,
+                };
+                let message = match message {
+                    Some(message) => message,
+                    None => match court.next(link.peer) {
+                        Ok(None) => break,
+                        Ok(Some(Task::Send(envelope))) => *envelope,
+                        Ok(Some(Task::Fetch { tables, log })) => {
+                            if let Some(catch_up) = &mut live.catch_up {
+                                catch_up.lacks(tables, log);
+                            }
+                            continue;
+                        }
+                        Err(_) => {
+                            self.put(line, me, to, Packet::Ended);
+                            link.end();
+                            break;
+                        }
+                    },
+                };
+                self.put(line, me, to, Packet::Block(message.emit()));
+            }
+        }
+    }
+
+    /// The service of a backup ends sessions that are not current, and its writer writes.
+    pub(super) fn service(&mut self, me: usize) {
+        let writes = self.random.random_range(0..4);
+        let mut out = Vec::new();
+        let Some(process) = &mut self.machines[me].process else { return };
+        for _ in 0..writes {
+            let Some((line, bytes)) = process.works.pop_front() else { break };
+            match process.backup.written(line, &bytes) {
+                Ok(Some(answer)) => out.push((line, Packet::Answer(answer.emit()))),
+                Ok(None) => {}
+                Err(_) => {
+                    process.backup.ended(line);
+                    process.lent.remove(&line);
+                    out.push((line, Packet::Ended));
+                }
+            }
+        }
+        let current = process.backup.current();
+        for line in process.lent.extract_if(.., |line| Some(*line) != current) {
+            out.push((line, Packet::Ended));
+        }
+        for (line, packet) in out {
+            if let Some(to) = self.others_of(line, me) {
+                self.put(line, me, to, packet);
+            }
+        }
+    }
+
+    fn others_of(&self, line: Line, me: usize) -> Option<usize> {
+        self.ways.keys().find(|(of, _, to)| *of == line && *to == me).map(|(_, from, _)| *from)
+    }
+
+    /// Delivers what is due.
+    pub(super) fn deliver(&mut self) {
+        let all: Vec<_> = self.ways.keys().copied().collect();
+        for (line, from, to) in all {
+            if self.cut.contains(&(from, to)) || self.machines[to].stopped_until > now() {
+                continue;
+            }
+            loop {
+                let Some(way) = self.ways.get_mut(&(line, from, to)) else { break };
+                match way.packets.front() {
+                    Some((at, _)) if *at <= now() => {}
+                    _ => break,
+                }
+                let Some((_, packet)) = way.packets.pop_front() else { break };
+                self.arrive(line, from, to, packet);
+            }
+        }
+        self.ways.retain(|_, way| !way.packets.is_empty() || way.last + millis(5_000) > now());
+    }
+
+    fn arrive(&mut self, line: Line, from: usize, to: usize, packet: Packet) {
+        let planted = self.planted;
+        let Some(process) = &mut self.machines[to].process else { return };
+        match packet {
+            Packet::Hello(epoch) => {
+                let hello = Hello { cluster: "c".to_owned(), epoch };
+                let is_taken = process.backup.admit(line, Some(&hello));
+                if is_taken {
+                    process.lent.insert(line);
+                }
+                let answer = if is_taken { Packet::Accepted } else { Packet::Ended };
+                self.put(line, to, from, answer);
+            }
+            Packet::Block(bytes) => {
+                if process.backup.current() == Some(line) {
+                    process.works.push_back((line, bytes));
+                }
+            }
+            Packet::Ask(asked) => {
+                if process.backup.give(line) {
+                    self.put(line, to, from, Packet::Given(asked));
+                }
+            }
+            Packet::Ended if process.lent.remove(&line) => process.backup.ended(line),
+            Packet::Accepted | Packet::Answer(_) | Packet::Given(_) | Packet::Ended => {
+                let links = Arc::clone(&process.links);
+                let mut links = links.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(link) = links.values_mut().find(|it| it.machine == from) else { return };
+                let peer = link.peer;
+                let Some(live) = link.live.as_mut().filter(|it| it.line == line) else { return };
+                match packet {
+                    Packet::Accepted => {
+                        (live.is_open, live.given, link.has_joined) = (true, now(), true);
+                        let (court, bell) = (&link.reign.court, &link.bell);
+                        link.reign.engine.offer(|offer, snapshot| {
+                            live.catch_up = Some(CatchUp::new(&offer, snapshot));
+                            court.join(peer, offer, Arc::clone(bell));
+                        });
+                    }
+                    Packet::Answer(bytes) => {
+                        let envelope = Envelope::parse(&bytes).expect("it was emitted");
+                        link.reign.court.handle(peer, envelope);
+                    }
+                    Packet::Given(asked) => {
+                        let is_long = planted == Some(Planted::LeaseIsNotCounted);
+                        let more = if is_long { millis(60_000) } else { Duration::ZERO };
+                        link.reign.court.give(peer, asked + more);
+                        live.given = now();
+                    }
+                    _ => link.end(),
+                }
+            }
+        }
+    }
+}
