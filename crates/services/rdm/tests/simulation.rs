@@ -4,15 +4,13 @@
 //! sender among those with one tag; each operation ends once; atomics add up; what is written is
 //! there; a death ends all that is under way with the dead one, and nothing else.
 
-mod harness;
-
 use std::collections::HashMap;
 
-use harness::{Bytes, End, Fake};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weft_fabric::{EndpointOptions, NodeId, Transport};
 use weft_rdm::atomics::{Call, Datatype, Operator};
+use weft_rdm::fuzz::{Bytes, End, Fake};
 use weft_rdm::{
     Begun, Failure, How, Kind, Label, Memory, Options, Outcome, Refusal, Registration, Remote,
     Rights, Wanted,

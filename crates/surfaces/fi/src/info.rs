@@ -4,6 +4,8 @@
 //! types of endpoints are refused at once, since libfabric would else build its own providers of
 //! reliable datagrams on top of this one.
 
+mod fuzz;
+
 use std::ffi::c_int;
 
 use weft_rdm::Options;
@@ -14,6 +16,8 @@ use crate::{host, name};
 use weft_libfabric::abi::{
     self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr, errno, flag,
 };
+
+pub use fuzz::fuzz_hints;
 
 /// The words of the protocol, `weft` in ASCII.
 const PROTOCOL: u32 = 0x7765_6674;
@@ -196,6 +200,7 @@ pub extern "C" fn getinfo(
     let Some(info) = host::empty_info() else { return -errno::ENODATA };
     let Some(filled) = Out::from(info).get() else { return -errno::ENOMEM };
     fill(filled, &wish, version);
+    put_names(filled);
     if let Some(Some((address, birth))) = peer
         && !is_own
     {
@@ -218,14 +223,24 @@ pub extern "C" fn getinfo(
     0
 }
 
+/// The texts, which the host frees. An endpoint gets its address when it is opened, whatever service
+/// was named.
+fn put_names(info: &mut Info) {
+    info.source = host::text(&name::to_be_opened()).cast();
+    info.source_length = name::BYTES;
+    if let Some(domain) = Out::from(info.domain).get() {
+        domain.name = host::text(c"weft");
+    }
+    if let Some(fabric) = Out::from(info.fabric).get() {
+        fabric.name = host::text(c"weft");
+    }
+}
+
 fn fill(info: &mut Info, wish: &Wish<'_>, version: u32) {
     let caps = wish.granted();
     info.caps = caps;
     info.mode = 0;
     info.address_format = abi::FORMAT_STR;
-    // An endpoint gets its address when it is opened, whatever service was named.
-    info.source = host::text(&name::to_be_opened()).cast();
-    info.source_length = name::BYTES;
     if let Some(tx) = Out::from(info.tx).get() {
         tx.caps = caps & SEND_CAPS;
         tx.op_flags = wish.tx.map_or(0, |it| it.op_flags);
@@ -259,7 +274,6 @@ fn fill(info: &mut Info, wish: &Wish<'_>, version: u32) {
         fill_domain(domain, wish, version);
     }
     if let Some(fabric) = Out::from(info.fabric).get() {
-        fabric.name = host::text(c"weft");
         fabric.provider_version = crate::PROVIDER_VERSION;
         fabric.api_version = version;
     }
@@ -267,7 +281,6 @@ fn fill(info: &mut Info, wish: &Wish<'_>, version: u32) {
 
 fn fill_domain(domain: &mut DomainAttr, wish: &Wish<'_>, version: u32) {
     let asked = |value: fn(&DomainAttr) -> c_int| wish.domain.map_or(0, value);
-    domain.name = host::text(c"weft");
     let threading = asked(|it| it.threading);
     domain.threading = if threading == 0 { abi::THREAD_SAFE } else { threading };
     domain.control_progress = abi::PROGRESS_MANUAL;

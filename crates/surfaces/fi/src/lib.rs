@@ -45,6 +45,7 @@ mod state;
 
 use std::ffi::c_int;
 
+pub use info::fuzz_hints;
 use weft_libfabric::abi::{Provider, VERSION_NEWEST, errno};
 
 /// The version of this provider: of two with one name the higher one is used.
