@@ -1,5 +1,7 @@
 //! The limits and thresholds.
 
+use std::fmt::{self, Display, Formatter};
+
 /// The options of [`crate::Rdm`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -40,6 +42,18 @@ impl Default for Options {
             maps: true,
             kernel: true,
         }
+    }
+}
+
+/// The ways of bodies by their length, for people.
+impl Display for Options {
+    fn fmt(&self, text: &mut Formatter<'_>) -> fmt::Result {
+        let Self { inline_bytes_max: inline, chunk_bytes_max: chunk, .. } = self;
+        write!(
+            text,
+            "messages of up to {inline} bytes go in the mailbox, of up to {chunk} bytes through memory \
+             that both ends map; the receiver fetches longer ones"
+        )
     }
 }
 

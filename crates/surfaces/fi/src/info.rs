@@ -7,7 +7,9 @@
 mod fuzz;
 
 use std::ffi::c_int;
+use std::sync::OnceLock;
 
+use weft_open::Opening;
 use weft_rdm::Options;
 
 use crate::memory::PIECES_MAX;
@@ -57,9 +59,21 @@ const OP_FLAGS: u64 = flag::COMPLETION
     | flag::MATCH_COMPLETE
     | flag::MULTI_RECV;
 
+/// The limits and thresholds, with those that the options of weft say.
+pub fn options() -> &'static Options {
+    static READ: OnceLock<Options> = OnceLock::new();
+    READ.get_or_init(|| {
+        // Wrong options are told when an endpoint is opened.
+        let Ok(opening) = Opening::named("fi") else { return Options::default() };
+        let set = opening.options();
+        let (inline, chunk) = (set.mpi_inline_bytes(), set.mpi_eager_bytes());
+        Options { inline_bytes_max: inline, chunk_bytes_max: chunk, ..Options::default() }
+    })
+}
+
 /// Bytes that an operation can have that is injected, or that is to be in order.
 pub fn inline_bytes_max() -> usize {
-    Options::default().inline_bytes_max
+    options().inline_bytes_max
 }
 
 /// The request of a program.
