@@ -113,6 +113,10 @@ impl<'a> Wish<'a> {
         self.hints.map_or(0, |hints| hints.caps)
     }
 
+    fn names_this_provider(&self) -> bool {
+        self.fabric.is_some_and(|it| !it.provider.is_null() && is_named(it.provider))
+    }
+
     /// True if this provider has all that is wanted.
     fn is_served(&self) -> bool {
         let caps = self.caps();
@@ -207,8 +211,10 @@ pub extern "C" fn getinfo(
     let wish = Wish::new(hints.get());
     let is_own = flags & flag::SOURCE_NODE != 0;
     let peer = node.get().map(|node| name::parse(node.to_bytes_with_nul()));
-    // A name of another kind is that of a host, which other providers reach.
-    if (peer == Some(None) && !is_own) || !wish.is_served() {
+    // A name of another kind is that of a host, which other providers reach. A program that wants
+    // this provider alone uses it for something else, such as to exchange addresses.
+    let is_foreign = peer == Some(None) && !is_own && !wish.names_this_provider();
+    if is_foreign || !wish.is_served() {
         return -errno::ENODATA;
     }
     let Some(info) = host::empty_info() else { return -errno::ENODATA };
