@@ -7,9 +7,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::entry::Category::{
-    Daemon as ForDaemon, Ethernet, Fabric, Mpi, SharedMemory, Sockets,
-};
+use crate::entry::Category::{Daemon as ForDaemon, Ethernet, Fabric, Mpi, SharedMemory, Sockets};
 use crate::entry::Effect::{Daemon, Programs, ProgramsAndDaemon};
 use crate::entry::{Entry, Kind, boolean, choice, integer, power_of_two};
 use crate::options::Options;
@@ -247,6 +245,14 @@ options! {
         text: "Messages of up to this length to a peer on the same node are copied through memory \
                that both map, before a receive is there. The receiver fetches longer ones when it \
                has a receive. Memory: 1 MiB an endpoint, whatever the length.",
+    }
+    "mpi.ends_receives" => MpiEndsReceives, mpi_ends_receives -> bool {
+        kind: boolean(false),
+        unit: "",
+        category: Mpi,
+        effect: Programs,
+        text: "Whether receives from any source fail when the last peer that was met has ended; \
+               `false` lets them wait for a newcomer, as servers need it. No memory.",
     }
     "ether.eager_bytes" => EtherEagerBytes, ether_eager_bytes -> usize {
         kind: integer(480, 0, 65_562),

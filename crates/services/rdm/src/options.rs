@@ -26,6 +26,8 @@ pub struct Options {
     pub maps: bool,
     /// The kernel copies between processes of this node. Default true.
     pub kernel: bool,
+    /// Receives from any source fail when the last peer that was met has ended. Default false.
+    pub ends_receives: bool,
 }
 
 impl Default for Options {
@@ -41,6 +43,7 @@ impl Default for Options {
             budget: 64,
             maps: true,
             kernel: true,
+            ends_receives: false,
         }
     }
 }

@@ -61,7 +61,8 @@ fn datagrams() -> Result<Datagrams, String> {
     let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
     let memory = Host::new(number(word));
     host::log(&info::options().to_string());
-    Rdm::new(endpoint, memory, info::options().clone(), number(birth)).map_err(|error| words(&error))
+    Rdm::new(endpoint, memory, info::options().clone(), number(birth))
+        .map_err(|error| words(&error))
 }
 
 /// The command that starts a daemon: the one that was built or installed with this library, else

@@ -12,15 +12,8 @@ use weft_libfabric::abi::{Info, Provider};
 
 type Duplicate = unsafe extern "C" fn(*const Info) -> *mut Info;
 type Enabled = unsafe extern "C" fn(*const Provider, c_int, c_int) -> c_int;
-type Log = unsafe extern "C" fn(
-    *const Provider,
-    c_int,
-    c_int,
-    *const c_char,
-    c_int,
-    *const c_char,
-    ...
-);
+type Log =
+    unsafe extern "C" fn(*const Provider, c_int, c_int, *const c_char, c_int, *const c_char, ...);
 
 /// The functions of the host that this provider calls.
 #[derive(Clone, Copy)]

@@ -66,8 +66,12 @@ pub fn options() -> &'static Options {
         // Wrong options are told when an endpoint is opened.
         let Ok(opening) = Opening::named("fi") else { return Options::default() };
         let set = opening.options();
-        let (inline, chunk) = (set.mpi_inline_bytes(), set.mpi_eager_bytes());
-        Options { inline_bytes_max: inline, chunk_bytes_max: chunk, ..Options::default() }
+        Options {
+            inline_bytes_max: set.mpi_inline_bytes(),
+            chunk_bytes_max: set.mpi_eager_bytes(),
+            ends_receives: set.mpi_ends_receives(),
+            ..Options::default()
+        }
     })
 }
 

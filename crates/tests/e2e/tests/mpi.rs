@@ -10,9 +10,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use weft_e2e::{
-    Case, Ended, Host, Namespace, Node, Outcome, Skip, cases, host, program, suite,
-};
+use weft_e2e::{Case, Ended, Host, Namespace, Node, Outcome, Skip, cases, host, program, suite};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// A job whose rank was killed has ended by then.
@@ -29,6 +27,7 @@ fn main() -> ExitCode {
         ranks_that_find_no_endpoint_say_so,
         a_program_that_unloads_libfabric_goes_on,
         the_log_of_libfabric_has_the_thresholds,
+        a_killed_server_ends_a_client_that_waits_for_any_source,
         messages_and_windows_are_right_between_two_hosts,
     ];
     let fabtests = Case::new("the_fabtests_pass", fabtests);
@@ -245,6 +244,34 @@ fn the_log_of_libfabric_has_the_thresholds() -> Outcome {
     assert!(told.stdout.contains("messages of up to 256 bytes go in the mailbox"));
     server.signal(Signal::KILL);
     let _ = server.wait(LIMIT);
+    Ok(())
+}
+
+/// `fi_pingpong` receives from any source, and would wait for a newcomer without the option.
+fn a_killed_server_ends_a_client_that_waits_for_any_source() -> Outcome {
+    let node = Node::new();
+    let fi_pingpong = program::find("fi_pingpong")?;
+    let port = weft_e2e::process::free_port();
+    let end = |flag: &str| {
+        let mut command = with_provider(&node, &fi_pingpong);
+        command.args(["-p", "weft", "-e", "rdm", "-m", "tagged", "-I", "100000000", "-S", "64"]);
+        command.args([flag, &port.to_string()]).env("WEFT_MPI_ENDS_RECEIVES", "true");
+        command
+    };
+    let mut server = node.start(end("-B"));
+    server.await_port(port);
+    let mut client = end("-P");
+    client.arg("127.0.0.1");
+    let client = node.start(client);
+    let _ = node.await_status("with both endpoints", |status| {
+        status["endpoints"].as_array().is_some_and(|all| all.len() == 2)
+    });
+    // They exchange addresses before their first message.
+    std::thread::sleep(Duration::from_secs(1));
+    server.signal(Signal::KILL);
+    let _ = server.wait(LIMIT);
+    let ended = client.wait(Duration::from_secs(6));
+    assert_ne!(ended.code(), 0, "{}", ended.report());
     Ok(())
 }
 

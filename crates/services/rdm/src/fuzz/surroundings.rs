@@ -141,7 +141,8 @@ impl Surface for Fake {
         }
         let [span] = spans else { return Err(Fault) };
         let (number, at) = (span.address >> SHIFT, span.address & ((1 << SHIFT) - 1));
-        let source = ALL.with_borrow(|all| all.get(&number).and_then(Weak::upgrade)).ok_or(Fault)?;
+        let source =
+            ALL.with_borrow(|all| all.get(&number).and_then(Weak::upgrade)).ok_or(Fault)?;
         let at = usize::try_from(at + skip).map_err(|_| Fault)?;
         let bytes = source.borrow().get(at..at + target.length()).ok_or(Fault)?.to_vec();
         target.write(0, &bytes)

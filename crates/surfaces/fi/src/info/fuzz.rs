@@ -135,11 +135,15 @@ fn check(wish: &Wish<'_>, version: u32) {
     assert!(wish.caps() & flag::RMA == 0 || info.caps & (flag::READ | flag::WRITE | memory) != 0);
     if let Some(wanted) = wish.tx {
         assert!(tx.inject_size >= wanted.inject_size && tx.size >= wanted.size);
-        assert!(tx.iov_limit >= wanted.iov_limit && tx.msg_order & wanted.msg_order == wanted.msg_order);
+        assert!(
+            tx.iov_limit >= wanted.iov_limit && tx.msg_order & wanted.msg_order == wanted.msg_order
+        );
         assert_eq!(tx.op_flags, wanted.op_flags);
     }
     if let Some(wanted) = wish.rx {
-        assert!(rx.iov_limit >= wanted.iov_limit && rx.msg_order & wanted.msg_order == wanted.msg_order);
+        assert!(
+            rx.iov_limit >= wanted.iov_limit && rx.msg_order & wanted.msg_order == wanted.msg_order
+        );
         assert_eq!(rx.op_flags, wanted.op_flags);
     }
     if let Some(wanted) = wish.ep {
@@ -163,6 +167,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn options_of_weft_and_of_the_protocol_have_the_same_defaults() {
+        let opening = weft_open::Opening::with("fi", &Default::default());
+        let (set, own) = (opening.options(), weft_rdm::Options::default());
+        let ours = (set.mpi_inline_bytes(), set.mpi_eager_bytes(), set.mpi_ends_receives());
+        assert_eq!(ours, (own.inline_bytes_max, own.chunk_bytes_max, own.ends_receives));
+    }
 
     #[test]
     fn the_corpus_is_granted_what_it_wants() {
