@@ -1,5 +1,5 @@
-/* Figures of MPI between two ranks: what is measured is the first argument, bytes the second. Prints
- * one number: nanoseconds, megabytes a second, or messages a second. */
+/* Figures of MPI. The arguments are pairs of a test and a number of bytes; a line with one number is
+ * printed for each: nanoseconds, megabytes a second, or messages a second. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 enum { WINDOW = 64 };
 
-static int rank;
+static int rank, ranks;
 static char *mine, *other;
 
 static void latency(int size, int count)
@@ -69,6 +69,26 @@ static void onesided(const char *what, int size, int count)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* A kernel as those of NPB: an exchange with both neighbours in a ring, some computing, a sum. */
+static void halo(int count)
+{
+    enum { CELLS = 4096 };
+    static double cells[CELLS + 2];
+    int left = (rank + ranks - 1) % ranks, right = (rank + 1) % ranks;
+    for (int i = 0; i < count; i++) {
+        double sum = 0, all;
+        MPI_Sendrecv(&cells[CELLS], 1, MPI_DOUBLE, right, 0, &cells[0], 1, MPI_DOUBLE, left, 0,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Sendrecv(&cells[1], 1, MPI_DOUBLE, left, 1, &cells[CELLS + 1], 1, MPI_DOUBLE, right, 1,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        for (int cell = 1; cell <= CELLS; cell++) {
+            cells[cell] = 0.25 * cells[cell - 1] + 0.5 * cells[cell] + 0.25 * cells[cell + 1];
+            sum += cells[cell];
+        }
+        MPI_Allreduce(&sum, &all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    }
+}
+
 static void step(const char *what, int size, int count)
 {
     if (!strcmp(what, "latency"))
@@ -77,6 +97,8 @@ static void step(const char *what, int size, int count)
         stream(size, count, 0);
     else if (!strcmp(what, "both"))
         stream(size, count, 1);
+    else if (!strcmp(what, "halo"))
+        halo(count);
     else if (!strcmp(what, "barrier"))
         for (int i = 0; i < count; i++)
             MPI_Barrier(MPI_COMM_WORLD);
@@ -93,20 +115,12 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int main(int argc, char **argv)
+/* The median of nine runs of some 35 ms each, in seconds a step. */
+static double measured(const char *what, int size)
 {
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    const char *what = argv[1];
-    int size = atoi(argv[2]);
-    mine = aligned_alloc(4096, 4 << 20);
-    other = aligned_alloc(4096, 4 << 20);
-    memset(mine, 1, 4 << 20);
-    memset(other, 2, 4 << 20);
     int count = 20;
-    double took = 0;
+    double took = 0, runs[9];
     step(what, size, 10);
-    /* Enough for 30 ms, as rank 0 sees it. */
     while (count < 10000000) {
         MPI_Barrier(MPI_COMM_WORLD);
         double start = MPI_Wtime();
@@ -117,7 +131,6 @@ int main(int argc, char **argv)
             break;
         count = took > 0.001 ? (int)(count * 0.035 / took) + 1 : count * 10;
     }
-    double runs[9];
     for (int i = 0; i < 9; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
         double start = MPI_Wtime();
@@ -125,8 +138,24 @@ int main(int argc, char **argv)
         runs[i] = (MPI_Wtime() - start) / count;
     }
     qsort(runs, 9, sizeof *runs, compare);
-    double one = runs[4];
-    if (rank == 0) {
+    return runs[4];
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    mine = aligned_alloc(4096, 4 << 20);
+    other = aligned_alloc(4096, 4 << 20);
+    memset(mine, 1, 4 << 20);
+    memset(other, 2, 4 << 20);
+    for (int i = 1; i + 1 < argc; i += 2) {
+        const char *what = argv[i];
+        int size = atoi(argv[i + 1]);
+        double one = measured(what, size);
+        if (rank > 0)
+            continue;
         if (!strcmp(what, "latency"))
             printf("%.1f\n", one / 2 * 1e9);
         else if (!strcmp(what, "bandwidth"))
@@ -137,6 +166,7 @@ int main(int argc, char **argv)
             printf("%.0f\n", WINDOW / one);
         else
             printf("%.1f\n", one * 1e9);
+        fflush(stdout);
     }
     MPI_Finalize();
     return 0;

@@ -34,6 +34,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("fakeroot-tcp", "fakeroot"),
     // Its package brings the library, too.
     ("fi_info", "libfabric-bin"),
+    // Its headers, as seen from the directory of programs.
+    ("../include/rdma/fabric.h", "libfabric-dev"),
     // Programs of MPI over libfabric are compiled with Open MPI's compiler, which needs headers.
     ("mpicc.openmpi", "libopenmpi-dev"),
     ("gcc", "gcc"),

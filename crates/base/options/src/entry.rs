@@ -11,6 +11,8 @@ pub enum Category {
     SharedMemory,
     /// Direct sockets, that is the preload library.
     Sockets,
+    /// The provider of libfabric.
+    Mpi,
     /// Ethernet devices.
     Ethernet,
     /// The node daemon.
@@ -26,6 +28,7 @@ impl Category {
         match self {
             Self::SharedMemory => "shared memory",
             Self::Sockets => "sockets",
+            Self::Mpi => "MPI and libfabric",
             Self::Ethernet => "ethernet",
             Self::Daemon => "daemon",
             Self::Fabric => "fabric",

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::entry::Category::{Daemon as ForDaemon, Ethernet, Fabric, SharedMemory, Sockets};
+use crate::entry::Category::{Daemon as ForDaemon, Ethernet, Fabric, Mpi, SharedMemory, Sockets};
 use crate::entry::Effect::{Daemon, Programs, ProgramsAndDaemon};
 use crate::entry::{Entry, Kind, boolean, choice, integer, power_of_two};
 use crate::options::Options;
@@ -227,6 +227,32 @@ options! {
                nothing measures. They go on over TCP when the fabric fails. Memory, once a \
                connection moves: an endpoint, with up to 1 MiB for each peer, and twice \
                `socket.sink_bytes` and the slots for each lane.",
+    }
+    "mpi.inline_bytes" => MpiInlineBytes, mpi_inline_bytes -> usize {
+        kind: integer(512, 64, 4_096),
+        unit: "bytes",
+        category: Mpi,
+        effect: Programs,
+        text: "Messages of up to this length travel in the mailbox itself. Up to it messages can be \
+               injected, and writes, reads and atomics are in order. Memory: that of messages that \
+               nobody waits for.",
+    }
+    "mpi.eager_bytes" => MpiEagerBytes, mpi_eager_bytes -> usize {
+        kind: integer(32_768, 0, 65_536),
+        unit: "bytes",
+        category: Mpi,
+        effect: Programs,
+        text: "Messages of up to this length to a peer on the same node are copied through memory \
+               that both map, before a receive is there. The receiver fetches longer ones when it \
+               has a receive. Memory: 1 MiB an endpoint, whatever the length.",
+    }
+    "mpi.ends_receives" => MpiEndsReceives, mpi_ends_receives -> bool {
+        kind: boolean(false),
+        unit: "",
+        category: Mpi,
+        effect: Programs,
+        text: "Whether receives from any source fail when the last peer that was met has ended; \
+               `false` lets them wait for a newcomer, as servers need it. No memory.",
     }
     "ether.eager_bytes" => EtherEagerBytes, ether_eager_bytes -> usize {
         kind: integer(480, 0, 65_562),

@@ -37,10 +37,12 @@
 //! | `peers` | the table of peers, and how two of them meet |
 //! | `pool`, `slab` | chunks; numbers for what is under way |
 //! | `memory`, `atomics`, `outcome`, `options` | what a surface sees |
+//! | [`fuzz`] | a peer that sends anything |
 #![forbid(unsafe_code)]
 
 pub mod atomics;
 mod fetching;
+pub mod fuzz;
 mod machine;
 pub mod matching;
 mod memory;

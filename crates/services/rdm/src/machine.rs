@@ -544,6 +544,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         if it.state == State::Down {
             return;
         }
+        let was_met = it.hello.is_some();
         it.state = State::Down;
         it.outbox.clear();
         it.window = None;
@@ -555,6 +556,9 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         self.released();
         self.gets.retain(|get| get.peer != peer);
         self.lose_messages(peer, incoming);
+        if self.options.ends_receives && was_met && !self.peers.any_lives() {
+            self.end_receives(None, peer);
+        }
         for number in self.fetches.numbers(|fetch| fetch.peer == peer) {
             self.fail_fetch(number, Failure::PeerDown);
         }

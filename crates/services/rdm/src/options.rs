@@ -1,5 +1,7 @@
 //! The limits and thresholds.
 
+use std::fmt::{self, Display, Formatter};
+
 /// The options of [`crate::Rdm`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -24,6 +26,8 @@ pub struct Options {
     pub maps: bool,
     /// The kernel copies between processes of this node. Default true.
     pub kernel: bool,
+    /// Receives from any source fail when the last peer that was met has ended. Default false.
+    pub ends_receives: bool,
 }
 
 impl Default for Options {
@@ -39,7 +43,20 @@ impl Default for Options {
             budget: 64,
             maps: true,
             kernel: true,
+            ends_receives: false,
         }
+    }
+}
+
+/// The ways of bodies by their length, for people.
+impl Display for Options {
+    fn fmt(&self, text: &mut Formatter<'_>) -> fmt::Result {
+        let Self { inline_bytes_max: inline, chunk_bytes_max: chunk, .. } = self;
+        write!(
+            text,
+            "messages of up to {inline} bytes go in the mailbox, of up to {chunk} bytes through memory \
+             that both ends map; the receiver fetches longer ones"
+        )
     }
 }
 

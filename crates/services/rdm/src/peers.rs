@@ -153,6 +153,11 @@ impl<S: Surface, W> Peers<S, W> {
         self.last = None;
     }
 
+    /// True if there is a peer that lives, or may.
+    pub(crate) fn any_lives(&self) -> bool {
+        self.all.iter().any(|peer| matches!(peer.state, State::Live(_) | State::Connecting))
+    }
+
     pub(crate) fn get(&self, id: PeerId) -> Option<&Peer<S, W>> {
         self.all.get(id.index())
     }

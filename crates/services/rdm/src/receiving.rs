@@ -4,7 +4,7 @@ use weft_fabric::{Endpoint, Window};
 
 use crate::fetching::{Fetch, Purpose};
 use crate::machine::{Core, Rdm};
-use crate::matching::{Envelope, Selector, Spot};
+use crate::matching::{Envelope, Selector, Source, Spot};
 use crate::memory::{Fault, Memory, Span, Surface};
 use crate::outcome::{Failure, Kind, Outcome};
 use crate::packet::{ANSWERED, Body, Code, DATA, First, Packet, Reader};
@@ -603,8 +603,12 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
                 arrival.body = Waiting::Lost;
             }
         }
+        self.end_receives(Some(peer.source()), peer);
+    }
+
+    /// Fails the receives that are for this source, `None` standing for any, as a peer has ended.
+    pub(crate) fn end_receives(&mut self, from: Option<Source>, peer: PeerId) {
         for side in 0..2 {
-            let from = Some(peer.source());
             while let Some(receive) =
                 self.posted[side].take_if(|selector, _| selector.source == from)
             {

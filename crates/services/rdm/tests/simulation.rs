@@ -4,15 +4,13 @@
 //! sender among those with one tag; each operation ends once; atomics add up; what is written is
 //! there; a death ends all that is under way with the dead one, and nothing else.
 
-mod harness;
-
 use std::collections::HashMap;
 
-use harness::{Bytes, End, Fake};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weft_fabric::{EndpointOptions, NodeId, Transport};
 use weft_rdm::atomics::{Call, Datatype, Operator};
+use weft_rdm::fuzz::{Bytes, End, Fake};
 use weft_rdm::{
     Begun, Failure, How, Kind, Label, Memory, Options, Outcome, Refusal, Registration, Remote,
     Rights, Wanted,
@@ -488,6 +486,41 @@ fn told(run: &mut Run) -> Vec<(u64, Option<Failure>)> {
         outcomes.iter().map(|it| (it.token.expect("all have names"), it.failure)).collect();
     told.sort_by_key(|it| it.0);
     told
+}
+
+#[test]
+fn the_end_of_the_last_peer_ends_receives_from_any_source_where_that_is_wanted() {
+    for wanted in [false, true] {
+        let world = SimWorld::new(Settings::seeded(3));
+        let options = Options { maps: false, ends_receives: wanted, ..Options::default() };
+        let open = || world.transport(NodeId(0), 1000).open(&EndpointOptions::default());
+        let [mut own, mut first, mut second] =
+            [1, 2, 3].map(|process| End::new(open().expect("room"), process, options.clone()));
+        let any = Wanted { is_tagged: true, from: None, tag: 0, ignore: 0 };
+        own.rdm.receive(&any, Bytes::zeros(8), None, 1);
+        let label = Label { tag: Some(1), data: None };
+        for (peer, token) in [(own.peer(&first), 2), (own.peer(&second), 3)] {
+            let sent = own.rdm.send(peer, label, &Bytes::zeros(8), How::Sent, Some(token));
+            assert!(sent.is_ok());
+        }
+        let mut ends = [&mut first, &mut second];
+        for dead in 0..2 {
+            for _ in 0..200 {
+                world.advance(10_000);
+                own.poll();
+                ends[dead..].iter_mut().for_each(|end| end.poll());
+            }
+            assert!(own.outcomes.iter().all(|it| it.token != Some(1)), "a peer lives");
+            world.kill(ends[dead].rdm.name().0);
+        }
+        for _ in 0..200 {
+            world.advance(10_000);
+            own.poll();
+        }
+        let ended = own.outcomes.iter().find(|it| it.token == Some(1));
+        let failure = wanted.then_some(Failure::PeerDown);
+        assert_eq!(ended.and_then(|it| it.failure), failure);
+    }
 }
 
 #[test]

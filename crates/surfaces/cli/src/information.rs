@@ -35,6 +35,7 @@ pub fn show(
         "transports": transports(&configuration.options),
         "libfabric": providers::json(&configuration.options),
         "endpoints": endpoints(&configuration.options),
+        "mpi": mpi(&configuration.options).to_string(),
         "terms": terms(),
         "configuration_file": configuration.file,
         "configuration": config::json(&configuration.options),
@@ -184,6 +185,15 @@ fn endpoints(options: &Options) -> Value {
     })
 }
 
+/// The ways of messages of MPI by their length.
+fn mpi(options: &Options) -> weft_rdm::Options {
+    weft_rdm::Options {
+        inline_bytes_max: options.mpi_inline_bytes(),
+        chunk_bytes_max: options.mpi_eager_bytes(),
+        ..weft_rdm::Options::default()
+    }
+}
+
 /// The same for people.
 fn endpoints_line(endpoints: &Value) -> String {
     let own = plain(&endpoints["own_host"]);
@@ -233,6 +243,10 @@ fn text(information: &Value, configuration: &Configuration) -> String {
     text.push_str(&transports_table(&information["transports"]));
     text.push_str(&providers::text(&information["libfabric"]));
     text.push_str(&endpoints_line(&information["endpoints"]));
+    text.push_str(&format!(
+        "\nMPI over weft: {} (mpi.inline_bytes, mpi.eager_bytes).\n",
+        plain(&information["mpi"])
+    ));
     text.push_str(&terms_table(&information["terms"]));
     text.push_str(&format!("\n{}", config::file_line(configuration)));
     text.push_str(&changed(&configuration.options));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use weft_open::{Driver, Opening};
-use weft_rdm::{Begun, Options, PeerId, Rdm, Refusal};
+use weft_rdm::{Begun, PeerId, Rdm, Refusal};
 
 use crate::atomic::ATOMIC;
 use crate::av::AvObject;
@@ -19,7 +19,7 @@ use crate::pointers::{In, Object, Out, Table, head, table};
 use crate::rest::rest;
 use crate::rma::RMA;
 use crate::state::{Bound, Counted, Datagrams, Domain, Ep, State, Token, insert};
-use crate::{host, name, unsupported};
+use crate::{host, info, name, unsupported};
 use weft_libfabric::abi::{self, ADDRESS_UNSPECIFIED, Fid, Info, class, errno, flag};
 
 #[repr(C)]
@@ -59,8 +59,10 @@ fn datagrams() -> Result<Datagrams, String> {
     rustix::rand::getrandom(&mut random, flags).map_err(|error| words(&error))?;
     let (birth, word) = random.split_at(8);
     let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
-    let host = Host::new(number(word));
-    Rdm::new(endpoint, host, Options::default(), number(birth)).map_err(|error| words(&error))
+    let memory = Host::new(number(word));
+    host::log(&info::options().to_string());
+    Rdm::new(endpoint, memory, info::options().clone(), number(birth))
+        .map_err(|error| words(&error))
 }
 
 /// The command that starts a daemon: the one that was built or installed with this library, else

@@ -4,27 +4,41 @@
 //! another name, and weft itself loads one to reach other hosts. What this provider returns has to
 //! be allocated by the one that asked, since only that one knows the length of its structures.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use weft_libfabric::abi::Info;
+use weft_libfabric::abi::{Info, Provider};
 
 type Duplicate = unsafe extern "C" fn(*const Info) -> *mut Info;
+type Enabled = unsafe extern "C" fn(*const Provider, c_int, c_int) -> c_int;
+type Log =
+    unsafe extern "C" fn(*const Provider, c_int, c_int, *const c_char, c_int, *const c_char, ...);
 
-/// Finds `fi_dupinfo` of the library that loaded this provider: the loaded object that has
-/// `fi_getinfo` itself. The first call is made while the provider is loaded, before weft loads
-/// another.
-pub fn duplicate() -> Option<Duplicate> {
-    static FOUND: OnceLock<Option<Duplicate>> = OnceLock::new();
-    *FOUND.get_or_init(find)
+/// The functions of the host that this provider calls.
+#[derive(Clone, Copy)]
+struct Functions {
+    duplicate: Duplicate,
+    log: Log,
+    is_logged: Enabled,
 }
 
-fn find() -> Option<Duplicate> {
-    let mut found: Option<Duplicate> = None;
-    // SAFETY: the function is called for each loaded object before this call returns, with the
-    // place of `found`.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
-    found
+/// `FI_LOG_INFO`, and the subsystem `FI_LOG_CORE`.
+const LEVEL_INFO: c_int = 2;
+const CORE: c_int = 0;
+
+/// Finds the functions of the library that loaded this provider: the loaded object that has
+/// `fi_getinfo` itself. The first call is made while the provider is loaded, before weft loads
+/// another.
+fn functions() -> Option<Functions> {
+    static FOUND: OnceLock<Option<Functions>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let mut found: Option<Functions> = None;
+        // SAFETY: the function is called for each loaded object before this call returns, with the
+        // place of `found`.
+        unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
+        found
+    })
 }
 
 unsafe extern "C" fn look(
@@ -42,14 +56,14 @@ unsafe extern "C" fn look(
     if name.is_empty() {
         return 0;
     }
-    let Some(duplicate) = of_object(name) else { return 0 };
-    // SAFETY: `find` passes the place of its variable.
-    unsafe { found.cast::<Option<Duplicate>>().write(Some(duplicate)) };
+    let Some(functions) = of_object(name) else { return 0 };
+    // SAFETY: `functions` passes the place of its variable.
+    unsafe { found.cast::<Option<Functions>>().write(Some(functions)) };
     1
 }
 
-/// `fi_dupinfo` of a loaded object, if that has `fi_getinfo` itself.
-fn of_object(name: &CStr) -> Option<Duplicate> {
+/// The functions of a loaded object, if that has `fi_getinfo` itself.
+fn of_object(name: &CStr) -> Option<Functions> {
     let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
     // SAFETY: an object that is loaded runs no code here.
     let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
@@ -62,16 +76,50 @@ fn of_object(name: &CStr) -> Option<Duplicate> {
         // The symbol may be of an object that this one needs.
         (!address.is_null() && object_of(address).as_deref() == Some(name)).then_some(address)
     };
-    let has = own(c"fi_getinfo").is_some();
-    let duplicate = own(c"fi_dupinfo").filter(|_| has);
+    let found = own(c"fi_getinfo").and_then(|_| {
+        let all = (own(c"fi_dupinfo")?, own(c"fi_log")?, own(c"fi_log_enabled")?);
+        let (duplicate, log, is_logged) = all;
+        // SAFETY: libfabric's functions of these names have these types, in all versions.
+        Some(unsafe {
+            Functions {
+                duplicate: std::mem::transmute::<*mut c_void, Duplicate>(duplicate),
+                log: std::mem::transmute::<*mut c_void, Log>(log),
+                is_logged: std::mem::transmute::<*mut c_void, Enabled>(is_logged),
+            }
+        })
+    });
     // SAFETY: the object stays: the program has loaded it, or what it needs it for.
     unsafe { libc::dlclose(handle) };
-    // SAFETY: libfabric's function of this name has this type, in all versions.
-    duplicate.map(|address| unsafe { std::mem::transmute::<*mut c_void, Duplicate>(address) })
+    found
+}
+
+/// Notes the host, while there is one libfabric alone, and the provider that it gets, as which this
+/// library writes to its log.
+pub fn note(provider: *mut Provider) {
+    let _ = functions();
+    PROVIDER.store(provider, Ordering::Release);
+}
+
+static PROVIDER: AtomicPtr<Provider> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Writes a line to libfabric's log, where `FI_LOG_LEVEL` is `info` or more.
+pub fn log(line: &str) {
+    let provider = PROVIDER.load(Ordering::Acquire);
+    let (Some(host), Ok(line)) = (functions(), CString::new(line)) else { return };
+    // SAFETY: the provider is that which the host has, and lives as long as the process.
+    if provider.is_null() || unsafe { (host.is_logged)(provider, LEVEL_INFO, CORE) } == 0 {
+        return;
+    }
+    let (source, format) = (c"weft", c"%s\n");
+    // SAFETY: as above; the format takes one string, which is there.
+    unsafe {
+        let (source, format) = (source.as_ptr(), format.as_ptr());
+        (host.log)(provider, LEVEL_INFO, CORE, source, 0, format, line.as_ptr());
+    }
 }
 
 /// The name of the object that an address is in.
-fn object_of(address: *mut c_void) -> Option<std::ffi::CString> {
+fn object_of(address: *mut c_void) -> Option<CString> {
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
         dli_fbase: std::ptr::null_mut(),
@@ -89,7 +137,7 @@ fn object_of(address: *mut c_void) -> Option<std::ffi::CString> {
 
 /// A structure of the host's, with its attributes, all zero.
 pub fn empty_info() -> Option<*mut Info> {
-    let duplicate = duplicate()?;
+    let duplicate = functions()?.duplicate;
     // SAFETY: without an argument the function makes an empty one.
     let info = unsafe { duplicate(std::ptr::null()) };
     (!info.is_null()).then_some(info)
@@ -105,7 +153,7 @@ pub fn own_directory() -> Option<std::path::PathBuf> {
 }
 
 /// A copy of a string that the host frees.
-pub fn text(text: &CStr) -> *mut std::ffi::c_char {
+pub fn text(text: &CStr) -> *mut c_char {
     // SAFETY: the string ends with a zero.
     unsafe { libc::strdup(text.as_ptr()) }
 }

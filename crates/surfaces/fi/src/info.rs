@@ -4,8 +4,12 @@
 //! types of endpoints are refused at once, since libfabric would else build its own providers of
 //! reliable datagrams on top of this one.
 
-use std::ffi::c_int;
+mod fuzz;
 
+use std::ffi::c_int;
+use std::sync::OnceLock;
+
+use weft_open::Opening;
 use weft_rdm::Options;
 
 use crate::memory::PIECES_MAX;
@@ -14,6 +18,8 @@ use crate::{host, name};
 use weft_libfabric::abi::{
     self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr, errno, flag,
 };
+
+pub use fuzz::fuzz_hints;
 
 /// The words of the protocol, `weft` in ASCII.
 const PROTOCOL: u32 = 0x7765_6674;
@@ -53,9 +59,25 @@ const OP_FLAGS: u64 = flag::COMPLETION
     | flag::MATCH_COMPLETE
     | flag::MULTI_RECV;
 
+/// The limits and thresholds, with those that the options of weft say.
+pub fn options() -> &'static Options {
+    static READ: OnceLock<Options> = OnceLock::new();
+    READ.get_or_init(|| {
+        // Wrong options are told when an endpoint is opened.
+        let Ok(opening) = Opening::named("fi") else { return Options::default() };
+        let set = opening.options();
+        Options {
+            inline_bytes_max: set.mpi_inline_bytes(),
+            chunk_bytes_max: set.mpi_eager_bytes(),
+            ends_receives: set.mpi_ends_receives(),
+            ..Options::default()
+        }
+    })
+}
+
 /// Bytes that an operation can have that is injected, or that is to be in order.
 pub fn inline_bytes_max() -> usize {
-    Options::default().inline_bytes_max
+    options().inline_bytes_max
 }
 
 /// The request of a program.
@@ -93,6 +115,10 @@ impl<'a> Wish<'a> {
 
     fn caps(&self) -> u64 {
         self.hints.map_or(0, |hints| hints.caps)
+    }
+
+    fn names_this_provider(&self) -> bool {
+        self.fabric.is_some_and(|it| !it.provider.is_null() && is_named(it.provider))
     }
 
     /// True if this provider has all that is wanted.
@@ -189,13 +215,16 @@ pub extern "C" fn getinfo(
     let wish = Wish::new(hints.get());
     let is_own = flags & flag::SOURCE_NODE != 0;
     let peer = node.get().map(|node| name::parse(node.to_bytes_with_nul()));
-    // A name of another kind is that of a host, which other providers reach.
-    if (peer == Some(None) && !is_own) || !wish.is_served() {
+    // A name of another kind is that of a host, which other providers reach. A program that wants
+    // this provider alone uses it for something else, such as to exchange addresses.
+    let is_foreign = peer == Some(None) && !is_own && !wish.names_this_provider();
+    if is_foreign || !wish.is_served() {
         return -errno::ENODATA;
     }
     let Some(info) = host::empty_info() else { return -errno::ENODATA };
     let Some(filled) = Out::from(info).get() else { return -errno::ENOMEM };
     fill(filled, &wish, version);
+    put_names(filled);
     if let Some(Some((address, birth))) = peer
         && !is_own
     {
@@ -218,14 +247,24 @@ pub extern "C" fn getinfo(
     0
 }
 
+/// The texts, which the host frees. An endpoint gets its address when it is opened, whatever service
+/// was named.
+fn put_names(info: &mut Info) {
+    info.source = host::text(&name::to_be_opened()).cast();
+    info.source_length = name::BYTES;
+    if let Some(domain) = Out::from(info.domain).get() {
+        domain.name = host::text(c"weft");
+    }
+    if let Some(fabric) = Out::from(info.fabric).get() {
+        fabric.name = host::text(c"weft");
+    }
+}
+
 fn fill(info: &mut Info, wish: &Wish<'_>, version: u32) {
     let caps = wish.granted();
     info.caps = caps;
     info.mode = 0;
     info.address_format = abi::FORMAT_STR;
-    // An endpoint gets its address when it is opened, whatever service was named.
-    info.source = host::text(&name::to_be_opened()).cast();
-    info.source_length = name::BYTES;
     if let Some(tx) = Out::from(info.tx).get() {
         tx.caps = caps & SEND_CAPS;
         tx.op_flags = wish.tx.map_or(0, |it| it.op_flags);
@@ -259,7 +298,6 @@ fn fill(info: &mut Info, wish: &Wish<'_>, version: u32) {
         fill_domain(domain, wish, version);
     }
     if let Some(fabric) = Out::from(info.fabric).get() {
-        fabric.name = host::text(c"weft");
         fabric.provider_version = crate::PROVIDER_VERSION;
         fabric.api_version = version;
     }
@@ -267,7 +305,6 @@ fn fill(info: &mut Info, wish: &Wish<'_>, version: u32) {
 
 fn fill_domain(domain: &mut DomainAttr, wish: &Wish<'_>, version: u32) {
     let asked = |value: fn(&DomainAttr) -> c_int| wish.domain.map_or(0, value);
-    domain.name = host::text(c"weft");
     let threading = asked(|it| it.threading);
     domain.threading = if threading == 0 { abi::THREAD_SAFE } else { threading };
     domain.control_progress = abi::PROGRESS_MANUAL;

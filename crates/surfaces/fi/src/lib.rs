@@ -45,6 +45,7 @@ mod state;
 
 use std::ffi::c_int;
 
+pub use info::fuzz_hints;
 use weft_libfabric::abi::{Provider, VERSION_NEWEST, errno};
 
 /// The version of this provider: of two with one name the higher one is used.
@@ -64,11 +65,11 @@ static PROVIDER: Provider = Provider {
 // SAFETY: no other function of this library has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut Provider {
-    // While there is one libfabric alone.
-    let _ = host::duplicate();
-    weft_libfabric::keep_apart();
     // libfabric keeps it as long as the process lives, and writes to the context alone.
-    Box::into_raw(Box::new(Provider { ..PROVIDER }))
+    let provider = Box::into_raw(Box::new(Provider { ..PROVIDER }));
+    host::note(provider);
+    weft_libfabric::keep_apart();
+    provider
 }
 
 extern "C" fn cleanup() {}

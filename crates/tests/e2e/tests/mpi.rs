@@ -4,12 +4,13 @@
 //! have what is checked.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use weft_e2e::{Case, Ended, Node, Outcome, Skip, cases, program, suite};
+use weft_e2e::{Case, Ended, Host, Namespace, Node, Outcome, Skip, cases, host, program, suite};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// A job whose rank was killed has ended by then.
@@ -24,9 +25,13 @@ fn main() -> ExitCode {
         without_a_daemon_that_can_be_started_the_reason_is_told,
         threads_stopped_peers_and_forks_are_served,
         ranks_that_find_no_endpoint_say_so,
+        a_program_that_unloads_libfabric_goes_on,
+        the_log_of_libfabric_has_the_thresholds,
+        a_killed_server_ends_a_client_that_waits_for_any_source,
+        messages_and_windows_are_right_between_two_hosts,
     ];
     let fabtests = Case::new("the_fabtests_pass", fabtests);
-    cases.push(fabtests.long("some 50 programs of libfabric's own run one after the other"));
+    cases.push(fabtests.long("some 70 programs of libfabric's own run one after the other"));
     for ranks in [1, 2, 5] {
         let name = format!("messages_are_right_on_{ranks}_ranks");
         cases.push(Case::new(name, move || messages(ranks)));
@@ -209,6 +214,123 @@ fn ranks_that_find_no_endpoint_say_so() -> Outcome {
     Ok(())
 }
 
+/// libfabric unloads its providers, whose threads and functions at exit must not be gone with them.
+fn a_program_that_unloads_libfabric_goes_on() -> Outcome {
+    let node = Node::new();
+    let binary = node.directory().join("reload");
+    let mut compiler = Command::new(program::find("gcc")?);
+    compiler.args(["-O1", "-Wall", "-o"]).arg(&binary).arg(program::script("mpi/reload.c"));
+    let output = compiler.output().expect("the compiler starts");
+    if !output.status.success() {
+        return Err(Skip("the headers of libfabric are missing: install libfabric-dev".into()));
+    }
+    is_right(&node.start(with_provider(&node, &binary)).wait(LIMIT));
+    Ok(())
+}
+
+fn the_log_of_libfabric_has_the_thresholds() -> Outcome {
+    let node = Node::new();
+    let fi_pingpong = program::find("fi_pingpong")?;
+    let mut command = with_provider(&node, fi_pingpong);
+    command.args(["-p", "weft", "-e", "rdm", "-B", &weft_e2e::process::free_port().to_string()]);
+    command.env("FI_LOG_LEVEL", "info").env("WEFT_MPI_INLINE_BYTES", "256");
+    let server = node.start(command);
+    let start = Instant::now();
+    while !server.stderr().contains("messages of up to 256 bytes go in the mailbox") {
+        assert!(start.elapsed() < LIMIT, "{}", server.stderr());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let told = node.start(node.weft(["info", "--mpi-inline-bytes", "256"])).wait(LIMIT).success();
+    assert!(told.stdout.contains("messages of up to 256 bytes go in the mailbox"));
+    server.signal(Signal::KILL);
+    let _ = server.wait(LIMIT);
+    Ok(())
+}
+
+/// `fi_pingpong` receives from any source, and would wait for a newcomer without the option.
+fn a_killed_server_ends_a_client_that_waits_for_any_source() -> Outcome {
+    let node = Node::new();
+    let fi_pingpong = program::find("fi_pingpong")?;
+    let port = weft_e2e::process::free_port();
+    let end = |flag: &str| {
+        let mut command = with_provider(&node, &fi_pingpong);
+        command.args(["-p", "weft", "-e", "rdm", "-m", "tagged", "-I", "100000000", "-S", "64"]);
+        command.args([flag, &port.to_string()]).env("WEFT_MPI_ENDS_RECEIVES", "true");
+        command
+    };
+    let mut server = node.start(end("-B"));
+    server.await_port(port);
+    let mut client = end("-P");
+    client.arg("127.0.0.1");
+    let client = node.start(client);
+    let _ = node.await_status("with both endpoints", |status| {
+        status["endpoints"].as_array().is_some_and(|all| all.len() == 2)
+    });
+    // They exchange addresses before their first message.
+    std::thread::sleep(Duration::from_secs(1));
+    server.signal(Signal::KILL);
+    let _ = server.wait(LIMIT);
+    let ended = client.wait(Duration::from_secs(6));
+    assert_ne!(ended.code(), 0, "{}", ended.report());
+    Ok(())
+}
+
+/// Two network namespaces with a daemon each. Open MPI starts its part on the other host by a script
+/// in place of ssh, and tells hosts apart by their names.
+fn messages_and_windows_are_right_between_two_hosts() -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Skip("network namespaces need root".to_owned()));
+    }
+    weft_libfabric::Library::load().map_err(|error| Skip(error.to_string()))?;
+    let node = Node::without_daemon();
+    let key = host::key(&node, "key");
+    let [first, second] = [Namespace::new(), Namespace::new()];
+    first.cable_to(&second);
+    let mut hosts = [
+        Host::inside(first, "10.9.0.1:7700", "one", &key, &[]),
+        Host::inside(second, "10.9.0.2:7700", "two", &key, &["10.9.0.1:7700"]),
+    ];
+    hosts.iter_mut().for_each(Host::start);
+    hosts[0].await_state("two", "up");
+    hosts[1].await_state("one", "up");
+    let agent = write_agent(&node, &hosts);
+    let path = node.start(node.weft(["fi", "path"])).wait(LIMIT).success();
+    for (name, ranks) in [("messages.c", 2), ("messages.c", 4), ("windows.c", 2)] {
+        let program = compiled(&node, name)?;
+        let mut command = node.plain(&agent);
+        command.arg("10.9.0.1").arg(program::find("orterun")?);
+        command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+        command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "btl", "self,ofi"]);
+        command.args(["--mca", "osc", "rdma", "--mca", "mtl_ofi_provider_include", "weft"]);
+        command.args(["--mca", "btl_ofi_provider_include", "weft"]);
+        command.args(["--mca", "oob_tcp_if_include", "10.9.0.0/24", "--mca", "plm_rsh_agent"]);
+        command.arg(&agent).args(["-x", "FI_PROVIDER_PATH", "-x", "WITHOUT_COMPARE_AND_SWAP"]);
+        let each = ranks / 2;
+        command.args(["--host", &format!("one:{each},10.9.0.2:{each}"), "-np"]);
+        command.arg(ranks.to_string()).arg(program);
+        command.env("FI_PROVIDER_PATH", path.stdout.trim()).env("WITHOUT_COMPARE_AND_SWAP", "1");
+        is_right(&node.start(command).wait(2 * LIMIT));
+    }
+    Ok(())
+}
+
+/// A script that runs words of a shell on the host with an address, as ssh does.
+fn write_agent(node: &Node, hosts: &[Host; 2]) -> PathBuf {
+    let mut text = String::from("#!/bin/sh\nhost=$1; shift\ncase $host in\n");
+    for (number, host) in (1..).zip(hosts) {
+        let pid = host.daemon.as_ref().expect("it runs").pid();
+        let (name, socket) = (host.name, host.node.socket());
+        let socket = socket.display();
+        text.push_str(&format!("10.9.0.{number}) pid={pid} name={name} socket={socket} ;;\n"));
+    }
+    text.push_str("esac\nexport WEFT_DAEMON_SOCKET=$socket\n");
+    text.push_str("exec nsenter -t $pid -n unshare --uts sh -c \"hostname $name; $*\"\n");
+    let path = node.directory().join("agent");
+    std::fs::write(&path, text).expect("our own directory");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("our own file");
+    path
+}
+
 /// The tests of libfabric's own repository. A developer has built them at the version installed;
 /// the variable names the directory that `make install` wrote to.
 fn fabtests() -> Outcome {
@@ -216,19 +338,19 @@ fn fabtests() -> Outcome {
         .ok_or_else(|| Skip("WEFT_FABTESTS names no directory of installed fabtests".into()))?;
     let programs = Path::new(&directory).join("bin");
     let node = Node::new();
-    for kind in ["unit", "functional", "short"] {
+    for kind in ["unit", "functional", "standard", "multinode"] {
         // The runner kills by name, so it gets a namespace of processes.
         let mut command = with_provider(&node, program::find("unshare")?);
         command.args(["--pid", "--fork", "--mount-proc"]).arg(programs.join("runfabtests.sh"));
-        command.arg("-p").arg(&programs).args(["-t", kind, "-T", "60", "-b", "-f"]);
+        command.arg("-p").arg(&programs).args(["-t", kind, "-T", "600", "-b", "-f"]);
         command.arg(program::script("mpi/fabtests.exclude")).args(["-vvv", "weft"]);
-        let ended = node.start(command).wait(Duration::from_secs(600));
+        let ended = node.start(command).wait(Duration::from_secs(3600));
         let total = |name: &str| {
             let line =
                 ended.stdout.lines().find(|line| line.starts_with(&format!("# Total {name}")));
             line.and_then(|line| line.split_whitespace().last()?.parse::<u32>().ok())
         };
-        let is_passed = total("Fail") == Some(0) && total("Pass").is_some_and(|count| count > 5);
+        let is_passed = total("Fail") == Some(0) && total("Pass").is_some_and(|count| count > 1);
         assert!(is_passed, "{kind}: {}", ended.report());
     }
     Ok(())

@@ -142,6 +142,11 @@ impl Opening {
         }
     }
 
+    /// The options of weft that this was made with.
+    pub const fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// The same with these options.
     pub fn with(name: &str, options: &Options) -> Self {
         Self {

@@ -292,6 +292,19 @@ pub struct Provider {
 // SAFETY: it is filled once, with addresses of functions and of a string that stay.
 unsafe impl Sync for Provider {}
 
+macro_rules! of_zeros {
+    ($($name:ident)*) => {$(
+        impl Default for $name {
+            /// All zero, as hints begin.
+            fn default() -> Self {
+                // SAFETY: numbers and pointers, of which zero is one.
+                unsafe { std::mem::zeroed() }
+            }
+        }
+    )*};
+}
+of_zeros!(Info TxAttr RxAttr EpAttr DomainAttr FabricAttr);
+
 /// A structure that a call takes, and zeros behind it for the fields of later versions.
 #[repr(C)]
 pub struct Padded<T> {

@@ -1,13 +1,13 @@
-//! Memory, processes and ends for tests: what a surface gives the protocol.
-#![allow(dead_code, reason = "each test program uses a part")]
+//! Memory, processes and ends for tests and fuzzing: what a surface gives the protocol.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use weft_fabric::Endpoint;
-use weft_rdm::atomics::Call;
-use weft_rdm::{Fault, Introduction, Memory, Options, Outcome, PeerId, Rdm, Span, Surface};
+
+use crate::atomics::Call;
+use crate::{Fault, Introduction, Memory, Options, Outcome, PeerId, Rdm, Span, Surface};
 
 /// A range of bytes that several hold.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct Bytes {
 }
 
 thread_local! {
-    static ALL: RefCell<HashMap<u64, Rc<RefCell<Vec<u8>>>>> = RefCell::default();
+    static ALL: RefCell<HashMap<u64, Weak<RefCell<Vec<u8>>>>> = RefCell::default();
     static ENDED: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -28,19 +28,25 @@ thread_local! {
 const SHIFT: u32 = 40;
 
 impl Bytes {
+    /// Memory with these bytes.
+    #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         ALL.with_borrow_mut(|all| {
             let (number, length) = (all.len() as u64 + 1, bytes.len());
             let bytes = Rc::new(RefCell::new(bytes));
-            all.insert(number, Rc::clone(&bytes));
+            all.insert(number, Rc::downgrade(&bytes));
             Self { number, bytes, at: 0, length }
         })
     }
 
+    /// Memory of `length` zeros.
+    #[must_use]
     pub fn zeros(length: usize) -> Self {
         Self::new(vec![0; length])
     }
 
+    /// Its bytes.
+    #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         self.bytes.borrow()[self.at..self.at + self.length].to_vec()
     }
@@ -104,10 +110,12 @@ impl Memory for Bytes {
 /// A process of a test: the kernel copies from it until it ends.
 #[derive(Debug)]
 pub struct Fake {
+    /// The number of the process.
     pub process: u32,
 }
 
 impl Fake {
+    /// Ends a process.
     pub fn end(process: u32) {
         ENDED.with_borrow_mut(|ended| ended.push(process));
     }
@@ -133,7 +141,8 @@ impl Surface for Fake {
         }
         let [span] = spans else { return Err(Fault) };
         let (number, at) = (span.address >> SHIFT, span.address & ((1 << SHIFT) - 1));
-        let source = ALL.with_borrow(|all| all.get(&number).cloned()).ok_or(Fault)?;
+        let source =
+            ALL.with_borrow(|all| all.get(&number).and_then(Weak::upgrade)).ok_or(Fault)?;
         let at = usize::try_from(at + skip).map_err(|_| Fault)?;
         let bytes = source.borrow().get(at..at + target.length()).ok_or(Fault)?.to_vec();
         target.write(0, &bytes)
@@ -142,22 +151,30 @@ impl Surface for Fake {
 
 /// An end, and what was reported to it.
 pub struct End<E: Endpoint> {
+    /// The datagrams.
     pub rdm: Rdm<E, Fake>,
+    /// All outcomes so far.
     pub outcomes: Vec<Outcome<u64>>,
 }
 
 impl<E: Endpoint> End<E> {
+    /// Datagrams of a process over an endpoint.
+    ///
+    /// # Panics
+    /// When there is no memory for chunks.
     pub fn new(endpoint: E, process: u32, options: Options) -> Self {
         let birth = u64::from(process) * 1_000_003;
         let rdm = Rdm::new(endpoint, Fake { process }, options, birth).expect("memory for chunks");
         Self { rdm, outcomes: Vec::new() }
     }
 
+    /// Another end as a peer.
     pub fn peer(&mut self, other: &Self) -> PeerId {
         let (address, birth) = other.rdm.name();
         self.rdm.peer(address, birth)
     }
 
+    /// Makes progress, and keeps the outcomes.
     pub fn poll(&mut self) {
         self.rdm.poll();
         self.rdm.take_outcomes(|outcome| self.outcomes.push(*outcome));
