@@ -68,8 +68,7 @@ impl Table {
     pub fn open() -> Option<Self> {
         let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
         let protocol = Some(netlink::SOCK_DIAG);
-        let kernel =
-            rustix::net::socket_with(family, SocketType::DGRAM, flags, protocol).ok()?;
+        let kernel = rustix::net::socket_with(family, SocketType::DGRAM, flags, protocol).ok()?;
         Self::of(kernel)
     }
 
@@ -106,8 +105,7 @@ impl Table {
         rustix::net::send(&self.kernel, &request, SendFlags::empty()).ok()?;
         let mut answer = [0; 1024];
         // The kernel answered within the call of `send`.
-        let (length, _) =
-            rustix::net::recv(&self.kernel, &mut answer, RecvFlags::DONTWAIT).ok()?;
+        let (length, _) = rustix::net::recv(&self.kernel, &mut answer, RecvFlags::DONTWAIT).ok()?;
         let found = found_in(answer.get(..length)?)?;
         let asked = [own, other].map(canonical);
         (found.addresses == asked && found.inode != 0).then_some(found)
