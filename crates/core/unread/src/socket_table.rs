@@ -3,8 +3,8 @@
 //! # Invariants
 //! - The kernel finds the listener where it finds no connection, and names root for a socket that
 //!   nobody holds. So an answer counts only if it names both addresses and an inode.
-//! - The kernel answers for the network namespace in which the [`Table`] was opened. A connection of
-//!   another one may have the addresses of one of this, so it is asked for in its own alone.
+//! - The kernel answers for the network namespace in which the [`Table`] was opened. A connection
+//!   of another one may have the addresses of one of this, so it is asked for in its own alone.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
