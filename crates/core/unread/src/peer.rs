@@ -86,7 +86,8 @@ fn send_all(socket: BorrowedFd<'_>, bytes: &[u8]) -> Put {
             Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => {
                 tries += 1;
                 let moment = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-                let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], Some(&moment));
+                let _ =
+                    poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], Some(&moment));
             }
             Err(_) if rest.len() == bytes.len() => return Put::Nothing,
             Err(_) => return Put::Reset,

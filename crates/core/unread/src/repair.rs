@@ -4,6 +4,8 @@
 //! - The peer is gone and its kernel has told the end. So nothing comes that would follow the
 //!   number of bytes that is wrong from here on.
 //! - No thread sends by the socket meanwhile: the bytes would go to the receive queue.
+//! - The end is acknowledged before the queue is filled. The peer's kernel would not know a later
+//!   acknowledgement, which names bytes that it did not send, and would not end its connection.
 
 use std::os::fd::BorrowedFd;
 
@@ -41,7 +43,7 @@ pub fn replace_unread(socket: BorrowedFd<'_>, bytes: &[u8]) -> Put {
     if !has_ended() || !has_room() || repair(socket, ON).is_err() || repair(socket, OFF).is_err() {
         return Put::Nothing;
     }
-    if take_all(socket) && fill(socket, bytes) {
+    if take_all(socket) && acknowledge(socket) && fill(socket, bytes) {
         return Put::All;
     }
     let _ = rustix::net::connect_unspec(socket);
@@ -64,10 +66,14 @@ fn take_all(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
+/// Sends an acknowledgement that the kernel puts off.
+fn acknowledge(socket: BorrowedFd<'_>) -> bool {
+    sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1).is_ok()
+}
+
 fn fill(socket: BorrowedFd<'_>, bytes: &[u8]) -> bool {
-    let queue = |queue| {
-        sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, queue).is_ok()
-    };
+    let queue =
+        |queue| sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, queue).is_ok();
     if repair(socket, ON).is_err() {
         return false;
     }

@@ -3,8 +3,8 @@
 //! # Invariants
 //! - The kernel finds the listener where it finds no connection, and names root for a socket that
 //!   nobody holds. So an answer counts only if it names both addresses and an inode.
-//! - The kernel answers for the network namespace in which the [`Table`] was opened. A connection of
-//!   another one may have the addresses of one of this, so it is asked for in its own alone.
+//! - The kernel answers for the network namespace in which the [`Table`] was opened. A connection
+//!   of another one may have the addresses of one of this, so it is asked for in its own alone.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -68,8 +68,7 @@ impl Table {
     pub fn open() -> Option<Self> {
         let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
         let protocol = Some(netlink::SOCK_DIAG);
-        let kernel =
-            rustix::net::socket_with(family, SocketType::DGRAM, flags, protocol).ok()?;
+        let kernel = rustix::net::socket_with(family, SocketType::DGRAM, flags, protocol).ok()?;
         Self::of(kernel)
     }
 
@@ -106,8 +105,7 @@ impl Table {
         rustix::net::send(&self.kernel, &request, SendFlags::empty()).ok()?;
         let mut answer = [0; 1024];
         // The kernel answered within the call of `send`.
-        let (length, _) =
-            rustix::net::recv(&self.kernel, &mut answer, RecvFlags::DONTWAIT).ok()?;
+        let (length, _) = rustix::net::recv(&self.kernel, &mut answer, RecvFlags::DONTWAIT).ok()?;
         let found = found_in(answer.get(..length)?)?;
         let asked = [own, other].map(canonical);
         (found.addresses == asked && found.inode != 0).then_some(found)

@@ -88,7 +88,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     }
 
     /// The bytes that this end has not read of a peer that is gone: those on TCP before the lane,
-    /// and those of the lane. `None` if the peer may send more, or what is unread lies on TCP alone.
+    /// and those of the lane. `None` if the peer may send more, or all that is unread lies on TCP.
     pub fn rest_of_gone_peer(&mut self) -> Option<Vec<u8>> {
         let before = match self.origin() {
             Origin::Lane => 0,

@@ -17,9 +17,7 @@ use rustix::process::{Resource, getrlimit};
 use weft_channel::{Channel, ConnectError, Packet};
 use weft_memory::CopyMode;
 use weft_unread::Put;
-use weft_wire::control::{
-    Advice, Control, CopyAdvice, End, Partner, PutFate, PutWay,
-};
+use weft_wire::control::{Advice, Control, CopyAdvice, End, Partner, PutFate, PutWay};
 use weft_wire::stats::TcpReason;
 
 use crate::guard::{ForkLock, LocalLock};
@@ -415,9 +413,10 @@ pub fn put_unread(token: u64, socket: RawFd, way: PutWay, bytes: &[u8]) -> Put {
     let mut waits_for_begun = false;
     loop {
         let left = until.saturating_sub(sys::now_ns()).div_ceil(1_000_000);
-        let packet = state.channel.as_ref().ok_or(Errno::PIPE).and_then(|held| {
-            held.channel.receive_within(u32::try_from(left).unwrap_or(u32::MAX))
-        });
+        let packet =
+            state.channel.as_ref().ok_or(Errno::PIPE).and_then(|held| {
+                held.channel.receive_within(u32::try_from(left).unwrap_or(u32::MAX))
+            });
         match packet {
             Ok(Some(packet)) => match Control::parse(&packet.bytes) {
                 Ok(Control::WasPut { token: answered, fate }) if answered == token => {

@@ -80,8 +80,7 @@ impl Connection {
         };
         if let Some(lane) = receiving.lane {
             let (received, there) = received_and_unread(fd);
-            if let (Some(count), Some(received)) =
-                (count_at(info, place::BYTES_RECEIVED), received)
+            if let (Some(count), Some(received)) = (count_at(info, place::BYTES_RECEIVED), received)
             {
                 *count = received.to_ne_bytes();
             }

@@ -63,7 +63,8 @@ pub fn is_of(ends: &Ends, user: Option<u32>) -> bool {
 
 /// Closes the socket where its number is one that the program may want.
 fn close_if_wanted(questions: &mut Option<Questions>) {
-    if questions.as_ref().is_some_and(|found| sys::is_below_limit(found.table.as_fd().as_raw_fd())) {
+    if questions.as_ref().is_some_and(|found| sys::is_below_limit(found.table.as_fd().as_raw_fd()))
+    {
         close(questions);
     }
 }

@@ -296,7 +296,8 @@ impl Connection {
         // As the accepting end, which asks for few.
         let is_chosen = || {
             let wasted = self.wasted().load(Ordering::Relaxed);
-            let number = Ends::of(sys::borrow(fd)).and_then(|ends| fingerprint(&ends, Side::Connected));
+            let number =
+                Ends::of(sys::borrow(fd)).and_then(|ends| fingerprint(&ends, Side::Connected));
             number.is_some_and(|number| should_prime(Side::Accepted, number, wasted))
         };
         self.unclaimed().load(Ordering::Relaxed)

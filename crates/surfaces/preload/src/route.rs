@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use rustix::event::PollFlags;
 use weft_fabric::{Carry, Lane};
 use weft_socket::{Followed, Leave, Origin, Peer, Phase, ReceiveSide, SendSide};
+use weft_unread::room_to_send;
 
 use crate::arena::{Connection, flag};
 use crate::direction::SendGuard;
@@ -244,7 +245,7 @@ impl Connection {
                 && let Some(mut sending) = other.sending_on_lane(fd)
                 && let Some(how) = sending.leave_to_follow()
                 // Nobody reads while this call waits.
-                && sending.state.bytes_to_resend(sending.lane) <= weft_unread::room_to_send(sys::borrow(fd))
+                && sending.state.bytes_to_resend(sending.lane) <= room_to_send(sys::borrow(fd))
             {
                 sending.leave(how);
             }
