@@ -25,10 +25,14 @@ pub fn source(build: &Build, output: &Path) -> anyhow::Result<PathBuf> {
     }
     fs::create_dir_all(&folder)?;
     archived(&build.sources, &folder)?;
-    let vendored = said(cargo(&["vendor", "--quiet", "--locked", "vendor"]).current_dir(&folder))?;
+    let vendored = said(cargo(&["vendor", "--locked", "vendor"]).current_dir(&folder))?;
     let configuration = folder.join(".cargo/config.toml");
     let text = fs::read_to_string(&configuration)?;
     fs::write(&configuration, format!("{text}\n{vendored}"))?;
+    // A machine that has no package and no network finds all of them there.
+    let home = output.join("source").join("home");
+    let looked = ["metadata", "--offline", "--locked", "--format-version=1"];
+    said(cargo(&looked).current_dir(&folder).env("CARGO_HOME", &home))?;
     let file = output.join(format!("{name}-source.tar.xz"));
     ran(&mut packed(&output.join("source"), Path::new(&name), &file))?;
     Ok(file)
