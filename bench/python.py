@@ -4,10 +4,11 @@
     cargo build --release -p weft-cli -p weft-python
     bench/python.py
 
-Needs NumPy and pyzmq (Debian: python3-numpy, python3-zmq). Both sides of a row are measured in turns,
-in one run; the ratio is the median of the turns' ratios, above 1 where weft for Python is better. The
-puts are between two processes. A row of messages counts those of 8 bytes that one process or thread
-sends and another one receives; weft's are between two processes, in rows with `inproc`, too.
+Needs NumPy and pyzmq (Debian: python3-numpy, python3-zmq). Both sides of a row are measured in
+turns, in one run; the ratio is the median of the turns' ratios, above 1 where weft for Python is
+better. The puts are between two processes. A row of messages counts those of 8 bytes that one
+process or thread sends and another one receives; those of weft are between two processes, in the
+row with `inproc`, too.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 //! The buffer protocol: bytes of other objects, and views of the own memory.
 //!
 //! All `unsafe` of this crate is here. Bytes behind a buffer may be written by other threads and,
-//! in registered memory, by peers, while they are copied. Nothing here decides by their values: they
-//! are copied once, and a copy beside a write has some bytes from before it and some from behind.
+//! in registered memory, by peers, while they are copied. Nothing here decides by their values:
+//! they are copied once, and a copy beside a write has some bytes of before and some of after it.
 
 use std::ffi::{c_int, c_void};
 use std::slice;

@@ -2,8 +2,9 @@
 //! have not ended.
 //!
 //! Invariants: one call at a time has it ([`Shared::enter`]), and another one is refused, never
-//! kept waiting; only [`Shared::close`] ends the wait of another. The inbox has room for a fixed number of events; without room nothing more is
-//! polled, so that the queues of the fabric fill, and senders are told.
+//! kept waiting; only [`Shared::close`] ends the wait of another. The inbox has room for a fixed
+//! number of events; without room nothing more is polled, so that the queues of the fabric fill,
+//! and senders are told.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -164,3 +164,5 @@ def test_wrong_memory_is_refused(pair: Pair) -> None:
         pair.there.get(key)  # type: ignore[call-overload]
     with pytest.raises(weft.OutOfBounds):
         pair.there.put(b"x", key, 2**64 - 1)
+    with pytest.raises(OverflowError):
+        pair.there.get(key, length=2**63)
