@@ -351,7 +351,8 @@ fn run(seed: u64, planted: Option<Planted>) -> (Totals, Vec<usize>) {
         world.step();
     }
     let is_healed = world.heal();
-    assert!(is_healed || planted.is_some(), "seed {seed}: {:?}", world.cell().record);
+    let described = || format!("{:?}{}", world.cell().record, world.described());
+    assert!(is_healed || planted.is_some(), "seed {seed} does not heal: {}", described());
     let reigns = world.cell().record.as_ref().map_or(0, |record| record.epoch.into());
     world.totals.reigns = reigns;
     (world.totals, world.wrong())
