@@ -351,7 +351,8 @@ fn run(seed: u64, planted: Option<Planted>) -> (Totals, Vec<usize>) {
         world.step();
     }
     let is_healed = world.heal();
-    assert!(is_healed || planted.is_some(), "seed {seed}: {:?}", world.cell().record);
+    let described = || format!("{:?}{}", world.cell().record, world.described());
+    assert!(is_healed || planted.is_some(), "seed {seed} does not heal: {}", described());
     let reigns = world.cell().record.as_ref().map_or(0, |record| record.epoch.into());
     world.totals.reigns = reigns;
     (world.totals, world.wrong())
@@ -380,6 +381,7 @@ fn histories_are_linearizable() {
     assert!(sum.reigns > 3 * seeds && sum.answered > 200 * seeds && sum.unanswered > seeds);
 }
 
+/// With `WEFT_KV_PLANTED_SEEDS` runs for each, all faults are looked for: it takes long.
 #[test]
 fn planted_faults_are_found() {
     let all = [
@@ -389,11 +391,13 @@ fn planted_faults_are_found() {
         Planted::EndIsForgotten,
         Planted::FailedCommitSettlesAll,
     ];
-    let most = setting("WEFT_KV_PLANTED_SEEDS", 100);
-    let found = all.map(|planted| {
-        let seed = (0..most).find(|seed| !run(*seed, Some(planted)).1.is_empty());
+    let most = setting("WEFT_KV_PLANTED_SEEDS", 0);
+    let (faults, most) = if most == 0 { (&all[..1], 60) } else { (&all[..], most) };
+    let mut missed = Vec::new();
+    for planted in faults {
+        let seed = (0..most).find(|seed| !run(*seed, Some(*planted)).1.is_empty());
         println!("{planted:?}: found by seed {seed:?}");
-        (planted, seed)
-    });
-    assert!(found.iter().all(|(_, seed)| seed.is_some()), "{found:?}");
+        missed.extend(seed.is_none().then_some(planted));
+    }
+    assert!(missed.is_empty(), "{missed:?}");
 }

@@ -78,7 +78,36 @@ impl Link {
     }
 }
 
+impl std::fmt::Display for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = match &self.live {
+            None => "without a session",
+            Some(live) if !live.is_open => "not accepted",
+            Some(live) if live.catch_up.is_some() => "catching up",
+            Some(_) => "open",
+        };
+        write!(f, "link to {}: {state}; ", self.machine)
+    }
+}
+
 impl World {
+    /// The nodes in words, for a run that failed.
+    pub(super) fn described(&self) -> String {
+        let mut text = String::new();
+        for (number, machine) in self.machines.iter().enumerate() {
+            let Some(process) = &machine.process else {
+                text += &format!("\n{number} is down");
+                continue;
+            };
+            let (current, works) = (process.backup.current(), process.works.len());
+            text += &format!("\n{number}: session {current:?}, {works} messages; ");
+            text += &process.backup.trouble().unwrap_or_default();
+            let links = process.links.lock().unwrap_or_else(PoisonError::into_inner);
+            links.values().for_each(|link| text += &link.to_string());
+        }
+        text
+    }
+
     /// Sends a packet of a session from one node to another.
     fn put(&mut self, line: Line, from: usize, to: usize, packet: Packet) {
         let delay = millis(self.random.random_range(0..if self.is_calm { 3 } else { 25 }));
