@@ -372,8 +372,8 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         Some(())
     }
 
-    /// Reads from the chunks of a peer: through its window, or from the own memory. `None` if neither
-    /// is there.
+    /// Reads from the chunks of a peer: through its window, or from the own memory. `None` if
+    /// neither is there.
     #[inline]
     fn load_chunk(&self, from: PeerId, place: u64, target: &mut [u8]) -> Option<()> {
         match &self.peers.get(from)?.window {

@@ -271,8 +271,8 @@ fn a_killed_server_ends_a_client_that_waits_for_any_source() -> Outcome {
     Ok(())
 }
 
-/// Two network namespaces with a daemon each. Open MPI starts its part on the other host by a script
-/// in place of ssh, and tells hosts apart by their names.
+/// Two network namespaces with a daemon each. Open MPI starts its part on the other host by a
+/// script in place of ssh, and tells hosts apart by their names.
 fn messages_and_windows_are_right_between_two_hosts() -> Outcome {
     if !rustix::process::geteuid().is_root() {
         return Err(Skip("network namespaces need root".to_owned()));
