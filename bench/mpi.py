@@ -10,8 +10,8 @@
 
 With --peers the last columns are ratios: that of weft to the best of the library's own ways, so
 that 1.50 is half as much again, whether time or rate. The column "floor" is a provider of libfabric
-that hands messages over and does nothing else (bench/mpi/floor.c): the cost of MPI's and libfabric's
-own calls. The rows of 8 ranks share the cores that there are; the library's own transport has
+that hands messages over and does nothing else (bench/mpi/floor.c): the cost of MPI's and of
+libfabric's own calls. The rows of 8 ranks share the cores that there are; the library's own transport has
 mpi_yield_when_idle there.
 
 Each figure is the median of --rounds jobs, each of which is the median of nine runs of some 35 ms.
@@ -179,7 +179,8 @@ class Hosts:
         with open(os.open(self.directory / "key", os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
             file.write(key)
         for n in (1, 2):
-            sh(f"ip -n host{n} link set lo up; ip -n host{n} address add 10.9.0.{n}/24 dev cable{n};"
+            sh(f"ip -n host{n} link set lo up;"
+               f"ip -n host{n} address add 10.9.0.{n}/24 dev cable{n};"
                f"ip -n host{n} link set cable{n} up")
             seeds = () if n == 1 else ("--fabric-seeds", "10.9.0.1:7700")
             daemon = [weft, "daemon", "--fabric-key", self.directory / "key",
@@ -191,7 +192,8 @@ class Hosts:
         # In place of ssh. The names of the hosts differ, as Open MPI wants it.
         self.agent = self.directory / "agent"
         self.agent.write_text(
-            '#!/bin/sh\nn=${1##*.}; shift\nexport WEFT_DAEMON_SOCKET=' + f'{self.directory}/$n.sock\n'
+            '#!/bin/sh\nn=${1##*.}; shift\n'
+            f'export WEFT_DAEMON_SOCKET={self.directory}/$n.sock\n'
             'exec ip netns exec host$n unshare --uts sh -c "hostname host$n; $*"\n'
         )
         self.agent.chmod(0o700)
@@ -289,7 +291,7 @@ def line(row, names):
 def plot(rows, names, path):
     """Latency and bandwidth over the size, both axes in powers."""
     wide, high, left, top, gap = 420, 280, 70, 40, 110
-    colours = ["#0b6e99", "#c44e00", "#3a7d44", "#7a3e9d", "#8a6d00", "#b0306a", "#555", "#299", "#93c"]
+    colours = ["#0b6e99", "#c44e00", "#3a7d44", "#7a3e9d", "#8a6d00", "#b0306a", "#555", "#299"]
     parts = []
 
     def text(x, y, words, anchor="middle"):
@@ -320,7 +322,8 @@ def plot(rows, names, path):
             colour = colours[place % len(colours)]
             path_of = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
             parts.append(f'<polyline points="{path_of}" stroke="{colour}" fill="none"/>')
-            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
+            for x, y in points:
+                parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
     for place, name in enumerate(names):
         y = top + high + 44 + 18 * (place // 4)
         x = left + 240 * (place % 4)
@@ -331,7 +334,8 @@ def plot(rows, names, path):
     style = 'font-family="sans-serif" font-size="11" fill="#222"'
     background = '<rect width="100%" height="100%" fill="#fff"/>'
     Path(path).write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{background}{"".join(parts)}</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{background}'
+        f'{"".join(parts)}</svg>\n'
     )
 
 

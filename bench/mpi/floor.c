@@ -110,8 +110,9 @@ static void arrived(const char *from, const struct slot *slot)
 
 static void progress(void)
 {
-    for (int i = 0; i < SENDERS && atomic_load_explicit(&inbox[i].claimed, memory_order_acquire) == 2;
-         i++) {
+    for (int i = 0; i < SENDERS; i++) {
+        if (atomic_load_explicit(&inbox[i].claimed, memory_order_acquire) != 2)
+            break;
         struct slot *slot = &inbox[i].slots[taken[i] % SLOTS];
         while (atomic_load_explicit(&slot->full, memory_order_acquire)) {
             arrived(inbox[i].from, slot);
@@ -275,13 +276,15 @@ static int open_ep(struct fid_domain *domain, struct fi_info *info, struct fid_e
     return inbox ? 0 : -FI_ENOMEM;
 }
 
-static int open_cq(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **made, void *c)
+static int open_cq(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **made,
+                   void *context)
 {
     *made = &cq;
     return attr->format == FI_CQ_FORMAT_TAGGED ? 0 : -FI_ENOSYS;
 }
 
-static int open_av(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **made, void *c)
+static int open_av(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **made,
+                   void *context)
 {
     *made = &av;
     return 0;
@@ -311,7 +314,8 @@ static int open_fabric(struct fi_fabric_attr *attr, struct fid_fabric **made, vo
 static int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
                    const struct fi_info *hints, struct fi_info **found)
 {
-    uint64_t caps = FI_TAGGED | FI_SEND | FI_RECV | FI_DIRECTED_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM;
+    uint64_t caps = FI_TAGGED | FI_SEND | FI_RECV | FI_DIRECTED_RECV |
+                    FI_LOCAL_COMM | FI_REMOTE_COMM;
     int type = hints && hints->ep_attr ? hints->ep_attr->type : FI_EP_UNSPEC;
     if (!hints || (hints->caps & ~caps) || (type != FI_EP_RDM && type != FI_EP_UNSPEC))
         return -FI_ENODATA;

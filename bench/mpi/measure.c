@@ -1,5 +1,5 @@
-/* Figures of MPI. The arguments are pairs of a test and a number of bytes; a line with one number is
- * printed for each: nanoseconds, megabytes a second, or messages a second. */
+/* Figures of MPI. The arguments are pairs of a test and a number of bytes; a line with one number
+ * is printed for each: nanoseconds, megabytes a second, or messages a second. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Writes a dataset of parallel HDF5 by all ranks at once, reads it, and checks the rows of a neighbour.
- * The file is the first argument. */
+/* Writes a dataset of parallel HDF5 by all ranks at once, reads it, and checks the rows of a
+ * neighbour. The file is the first argument. */
 #include <hdf5.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -23,7 +23,8 @@ int main(int argc, char **argv)
     hsize_t whole[] = {(hsize_t)ROWS * ranks, COLUMNS}, mine[] = {ROWS, COLUMNS};
     hsize_t first[] = {rank, 0}, stride[] = {ranks, 1};
     hid_t space = H5Screate_simple(2, whole, NULL), memory = H5Screate_simple(2, mine, NULL);
-    hid_t set = H5Dcreate(file, "rows", H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t set = H5Dcreate(file, "rows", H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT,
+                           H5P_DEFAULT);
     for (int row = 0; row < ROWS; row++)
         for (int column = 0; column < COLUMNS; column++)
             rows[row][column] = (row * ranks + rank) * COLUMNS + column;

@@ -125,7 +125,7 @@ def hdf5(place, directory):
 
 def ior(place, directory):
     program = place.ior or shutil.which("ior")
-    words = ["-a", "MPIIO", "-c", "-b", "2m", "-t", "256k", "-s", "2", "-w", "-r", "-W", "-R", "-o", "ior"]
+    words = "-a MPIIO -c -b 2m -t 256k -s 2 -w -r -W -R -o ior".split()
     results = r"[Ee]rror|^(tasks|xfersize|blocksize|aggregate filesize|nodes) "
     return [([program, *words], None, results)]
 
@@ -139,7 +139,8 @@ def run(way, words, output, ranks, place, directory, provider):
                    "OPENBLAS_NUM_THREADS": "1"}
     if way == "weft":
         command += ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "btl", "self,ofi"]
-        command += ["--mca", "mtl_ofi_provider_include", "weft", "--mca", "btl_ofi_provider_include", "weft"]
+        for part in ("mtl", "btl"):
+            command += ["--mca", f"{part}_ofi_provider_include", "weft"]
         environment["FI_PROVIDER_PATH"] = provider
     else:
         command += ["--mca", "pml", "ob1", "--mca", "btl", "self,vader"]
@@ -174,7 +175,8 @@ def main():
                     break
                 told = {}
                 for way in ("own", "weft"):
-                    code, text, said = run(way, words, output, arguments.ranks, place, directory, provider)
+                    what = (way, words, output, arguments.ranks, place, directory, provider)
+                    code, text, said = run(*what)
                     lines = [line for line in text.splitlines() if re.search(results, line)]
                     # Times and rates have two digits behind the point; they differ at each run.
                     told[way] = [re.sub(r" *(\b\d+\.\d\d|\*+)(?=\s|$)", "", line) for line in lines]

@@ -233,8 +233,8 @@ options! {
         unit: "bytes",
         category: Mpi,
         effect: Programs,
-        text: "Messages of up to this length travel in the mailbox itself. Up to it messages can be \
-               injected, and writes, reads and atomics are in order. Memory: that of messages that \
+        text: "Messages of up to this length travel in the mailbox itself. Up to it messages can \
+               be injected, and writes, reads and atomics are in order. Memory: that of messages that \
                nobody waits for.",
     }
     "mpi.eager_bytes" => MpiEagerBytes, mpi_eager_bytes -> usize {

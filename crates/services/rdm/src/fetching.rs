@@ -67,6 +67,11 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         self.peers.at(peer).address.node == own
     }
 
+    /// True for this endpoint itself, which reads its own chunks without mapping them.
+    pub(crate) fn is_own(&self, peer: PeerId) -> bool {
+        self.peers.get(peer).is_some_and(|it| it.address == self.own)
+    }
+
     pub(crate) fn start_fetch(&mut self, mut fetch: Fetch<S>, spans: Vec<Span>) {
         let (peer, wanted) = (fetch.peer, fetch.memory.length());
         let by_kernel = !spans.is_empty() && wanted > 0 && self.open_way(peer);
@@ -148,7 +153,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         if fetch.peer != from || length == 0 || end > fetch.memory.length() {
             return None;
         }
-        if self.peers.at(from).window.is_none() {
+        if !self.is_own(from) && self.peers.at(from).window.is_none() {
             if length > self.options.chunk_bytes || first.chunk >= self.peers.at(from).hello?.chunks
             {
                 return None;

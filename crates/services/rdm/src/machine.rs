@@ -38,7 +38,7 @@ pub(crate) struct Core<E: Endpoint, S: Surface> {
     pub(crate) surface: S,
     pub(crate) options: Options,
     birth: u64,
-    own: EndpointAddress,
+    pub(crate) own: EndpointAddress,
     pub(crate) peers: Peers<S, E::Window>,
     /// Receives, and messages that nobody waits for: without a tag, and tagged.
     pub(crate) posted: [Posted<Receive<S>>; 2],

@@ -54,8 +54,8 @@ impl Display for Options {
         let Self { inline_bytes_max: inline, chunk_bytes_max: chunk, .. } = self;
         write!(
             text,
-            "messages of up to {inline} bytes go in the mailbox, of up to {chunk} bytes through memory \
-             that both ends map; the receiver fetches longer ones"
+            "messages of up to {inline} bytes go in the mailbox, of up to {chunk} bytes through \
+             memory that both ends map; the receiver fetches longer ones"
         )
     }
 }

@@ -1,6 +1,6 @@
 //! Receiving messages.
 
-use weft_fabric::{Endpoint, Window};
+use weft_fabric::{Endpoint, Region, Window};
 
 use crate::fetching::{Fetch, Purpose};
 use crate::machine::{Core, Rdm};
@@ -367,9 +367,20 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
 
     fn read_chunk(&mut self, from: PeerId, first: First, target: &mut [u8]) -> Option<()> {
         let place = self.chunk_place(from, first)?;
-        self.peers.at(from).window.as_ref()?.load(place, target).ok()?;
+        self.load_chunk(from, place, target)?;
         self.release(from, first.chunk);
         Some(())
+    }
+
+    /// Reads from the chunks of a peer: through its window, or from the own memory. `None` if
+    /// neither is there.
+    #[inline]
+    fn load_chunk(&self, from: PeerId, place: u64, target: &mut [u8]) -> Option<()> {
+        match &self.peers.get(from)?.window {
+            Some(window) => window.load(place, target).ok(),
+            None if self.is_own(from) => self.pool_region.read(place, target).ok(),
+            None => None,
+        }
     }
 
     /// Copies a chunk to memory of the program, as far as it fits.
@@ -380,16 +391,13 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         memory: &S::Memory,
     ) -> Option<Result<(), Fault>> {
         let mut place = self.chunk_place(from, first)?;
-        let window = self.peers.at(from).window.as_ref()?;
         let length = memory.length().min(first.length as usize);
-        let mut loaded = true;
+        let mut loaded = Some(());
         let filled = memory.fill(0, length, &mut |piece| {
-            loaded = loaded && window.load(place, piece).is_ok();
+            loaded = loaded.and_then(|()| self.load_chunk(from, place, piece));
             place += piece.len() as u64;
         });
-        if !loaded {
-            return None;
-        }
+        loaded?;
         self.release(from, first.chunk);
         Some(filled)
     }

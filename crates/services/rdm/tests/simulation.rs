@@ -523,6 +523,44 @@ fn the_end_of_the_last_peer_ends_receives_from_any_source_where_that_is_wanted()
     }
 }
 
+/// As a message to another endpoint of the node, which maps chunks.
+#[test]
+fn a_message_to_oneself_of_a_chunk_is_over_before_a_receive_is_there() {
+    let world = SimWorld::new(Settings::seeded(4));
+    let options = Options { maps: false, ..Options::default() };
+    let endpoint = world.transport(NodeId(0), 1000).open(&EndpointOptions::default());
+    let mut end = End::new(endpoint.expect("an endpoint"), 1, options);
+    let (address, birth) = end.rdm.name();
+    let own = end.rdm.peer(address, birth);
+    let label = Label { tag: Some(1), data: None };
+    let (letter, into) = (Bytes::new(vec![7; 1024]), Bytes::zeros(1024));
+    let pass = |end: &mut End<SimEndpoint>| {
+        for _ in 0..200 {
+            world.advance(10_000);
+            end.poll();
+        }
+    };
+    // The first message meets.
+    assert!(end.rdm.send(own, label, &Bytes::zeros(8), How::Sent, Some(1)).is_ok());
+    pass(&mut end);
+    // More messages than there are chunks for one peer.
+    for turn in 0..40 {
+        assert_eq!(
+            end.rdm.send(own, label, &letter, How::Sent, Some(2)),
+            Ok(Begun::Over),
+            "{turn}"
+        );
+        pass(&mut end);
+    }
+    let wanted = Wanted { is_tagged: true, from: Some(own), tag: 1, ignore: 0 };
+    for _ in 0..2 {
+        end.rdm.receive(&wanted, into.clone(), None, 3);
+    }
+    pass(&mut end);
+    assert_eq!(end.outcomes.iter().filter(|it| it.token == Some(3)).count(), 2);
+    assert!(into.to_vec().iter().all(|byte| *byte == 7));
+}
+
 #[test]
 fn a_death_ends_receives_from_the_dead_one_and_none_from_any_source() {
     for seed in 0..4 {

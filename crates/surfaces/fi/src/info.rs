@@ -247,8 +247,8 @@ pub extern "C" fn getinfo(
     0
 }
 
-/// The texts, which the host frees. An endpoint gets its address when it is opened, whatever service
-/// was named.
+/// The texts, which the host frees. An endpoint gets its address when it is opened, whatever
+/// service was named.
 fn put_names(info: &mut Info) {
     info.source = host::text(&name::to_be_opened()).cast();
     info.source_length = name::BYTES;

@@ -214,36 +214,32 @@ fn ranks_that_find_no_endpoint_say_so() -> Outcome {
     Ok(())
 }
 
-/// libfabric unloads its providers, whose threads and functions at exit must not be gone with them.
-fn a_program_that_unloads_libfabric_goes_on() -> Outcome {
-    let node = Node::new();
+/// Compiles the program that loads and unloads libfabric.
+fn reload(node: &Node) -> Result<PathBuf, Skip> {
     let binary = node.directory().join("reload");
     let mut compiler = Command::new(program::find("gcc")?);
     compiler.args(["-O1", "-Wall", "-o"]).arg(&binary).arg(program::script("mpi/reload.c"));
     let output = compiler.output().expect("the compiler starts");
-    if !output.status.success() {
-        return Err(Skip("the headers of libfabric are missing: install libfabric-dev".into()));
-    }
-    is_right(&node.start(with_provider(&node, &binary)).wait(LIMIT));
+    let missing = || Skip("the headers of libfabric are missing: install libfabric-dev".into());
+    output.status.success().then_some(binary).ok_or_else(missing)
+}
+
+/// libfabric unloads its providers, whose threads and functions at exit must not be gone with them.
+fn a_program_that_unloads_libfabric_goes_on() -> Outcome {
+    let node = Node::new();
+    is_right(&node.start(with_provider(&node, &reload(&node)?)).wait(LIMIT));
     Ok(())
 }
 
 fn the_log_of_libfabric_has_the_thresholds() -> Outcome {
     let node = Node::new();
-    let fi_pingpong = program::find("fi_pingpong")?;
-    let mut command = with_provider(&node, fi_pingpong);
-    command.args(["-p", "weft", "-e", "rdm", "-B", &weft_e2e::process::free_port().to_string()]);
+    let said = "messages of up to 256 bytes go in the mailbox";
+    let mut command = with_provider(&node, &reload(&node)?);
     command.env("FI_LOG_LEVEL", "info").env("WEFT_MPI_INLINE_BYTES", "256");
-    let server = node.start(command);
-    let start = Instant::now();
-    while !server.stderr().contains("messages of up to 256 bytes go in the mailbox") {
-        assert!(start.elapsed() < LIMIT, "{}", server.stderr());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let ended = node.start(command).wait(LIMIT).success();
+    assert!(ended.stderr.contains(said), "{}", ended.report());
     let told = node.start(node.weft(["info", "--mpi-inline-bytes", "256"])).wait(LIMIT).success();
-    assert!(told.stdout.contains("messages of up to 256 bytes go in the mailbox"));
-    server.signal(Signal::KILL);
-    let _ = server.wait(LIMIT);
+    assert!(told.stdout.contains(said), "{}", told.report());
     Ok(())
 }
 
@@ -275,8 +271,8 @@ fn a_killed_server_ends_a_client_that_waits_for_any_source() -> Outcome {
     Ok(())
 }
 
-/// Two network namespaces with a daemon each. Open MPI starts its part on the other host by a script
-/// in place of ssh, and tells hosts apart by their names.
+/// Two network namespaces with a daemon each. Open MPI starts its part on the other host by a
+/// script in place of ssh, and tells hosts apart by their names.
 fn messages_and_windows_are_right_between_two_hosts() -> Outcome {
     if !rustix::process::geteuid().is_root() {
         return Err(Skip("network namespaces need root".to_owned()));
