@@ -135,7 +135,7 @@ fn bytes(kind: &str) -> anyhow::Result<String> {
         None => (kind, None),
     };
     Ok(match (name, maximum) {
-        ("u8" | "bool" | "End" | "OfferBetweenHosts" | "PutWay" | "PutWay" | "PutFate", _) => "1".to_owned(),
+        ("u8" | "bool" | "End" | "OfferBetweenHosts" | "PutWay" | "PutFate", _) => "1".to_owned(),
         ("u16" | "Advice", _) => "2".to_owned(),
         ("u32", _) => "4".to_owned(),
         ("u64" | "Option<Partner>", _) => "8".to_owned(),
