@@ -21,7 +21,7 @@ pub(super) enum Next {
     /// The backup did not say yet what it lacks.
     Unknown,
     /// This one.
-    Part(Message),
+    Part(Box<Message>),
     /// There are no more.
     Over,
 }
@@ -46,13 +46,13 @@ impl CatchUp {
         }
         if let Some((epoch, id)) = self.tables.pop_front() {
             let table = self.snapshot.table(epoch, id).map_err(|error| error.to_string())?;
-            return Ok(Next::Part(Message::Table { meta: table.0, bytes: table.1 }));
+            return Ok(Next::Part(Box::new(Message::Table { meta: table.0, bytes: table.1 })));
         }
         let Some((segment, offset)) = self.log.pop_front() else { return Ok(Next::Over) };
         let end = self.ends.iter().find(|it| it.segment == segment);
         let end = end.ok_or("it wants a segment that was not offered")?.end;
         let read = self.snapshot.log(segment, offset, end);
         let bytes = read.map_err(|error| error.to_string())?;
-        Ok(Next::Part(Message::Log { segment, offset, bytes, newest: None }))
+        Ok(Next::Part(Box::new(Message::Log { segment, offset, bytes, newest: None })))
     }
 }

@@ -200,7 +200,7 @@ impl Link {
         let Some(catch_up) = &mut live.catch_up else { return Ok(None) };
         let message = match catch_up.next()? {
             Next::Unknown => return Ok(None),
-            Next::Part(message) => message,
+            Next::Part(message) => *message,
             Next::Over => {
                 live.catch_up = None;
                 self.reign.court.caught_up(self.peer);

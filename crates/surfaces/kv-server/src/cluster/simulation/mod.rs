@@ -378,7 +378,7 @@ fn histories_are_linearizable() {
         }
     }
     println!("{seeds} seeds: {sum:?}");
-    assert!(sum.reigns > 3 * seeds && sum.answered > 200 * seeds && sum.unanswered > seeds);
+    assert!(sum.reigns > 3 * seeds && sum.answered > 50 * seeds && sum.unanswered > seeds);
 }
 
 /// With `WEFT_KV_PLANTED_SEEDS` runs for each, all faults are looked for: it takes long.
@@ -393,11 +393,11 @@ fn planted_faults_are_found() {
     ];
     let most = setting("WEFT_KV_PLANTED_SEEDS", 0);
     let (faults, most) = if most == 0 { (&all[..1], 60) } else { (&all[..], most) };
-    let mut missed = Vec::new();
+    let mut missed: Vec<Planted> = Vec::new();
     for planted in faults {
         let seed = (0..most).find(|seed| !run(*seed, Some(*planted)).1.is_empty());
         println!("{planted:?}: found by seed {seed:?}");
-        missed.extend(seed.is_none().then_some(planted));
+        missed.extend(seed.is_none().then_some(*planted));
     }
     assert!(missed.is_empty(), "{missed:?}");
 }

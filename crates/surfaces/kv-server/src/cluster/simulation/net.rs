@@ -158,7 +158,7 @@ impl World {
             while let Some(live) = &mut link.live {
                 let next = live.catch_up.as_mut().map_or(Ok(Next::Unknown), CatchUp::next);
                 let message = match next.expect("the disk is well") {
-                    Next::Part(message) => Some(Envelope { epoch, message }),
+                    Next::Part(message) => Some(Envelope { epoch, message: *message }),
                     Next::Over => {
                         live.catch_up = None;
                         court.caught_up(link.peer);
@@ -228,8 +228,7 @@ impl World {
             if self.cut.contains(&(from, to)) || self.machines[to].stopped_until > now() {
                 continue;
             }
-            loop {
-                let Some(way) = self.ways.get_mut(&(line, from, to)) else { break };
+            while let Some(way) = self.ways.get_mut(&(line, from, to)) {
                 match way.packets.front() {
                     Some((at, _)) if *at <= now() => {}
                     _ => break,
