@@ -72,8 +72,8 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// The file that it is, in a type that its driver knows, for who reads and writes it by requests
-    /// that no thread waits for.
+    /// The file that it is, in a type that its driver knows, for who reads and writes it by
+    /// requests that no thread waits for.
     fn file(&self) -> Option<&dyn Any> {
         None
     }

@@ -260,7 +260,8 @@ def direct():
                 "--verify=crc32c", "--randseed=7", "--verify_state_save=0"],
                 cwd=directory, stdout=subprocess.DEVNULL) for lun in (0, 1)]
             while any(writer.poll() is None for writer in writers):
-                for name in ("CompareAndWrite.Simple", "ModeSense6.Control-D_SENSE", "OrWrite.Simple"):
+                for name in ("CompareAndWrite.Simple", "ModeSense6.Control-D_SENSE",
+                             "OrWrite.Simple"):
                     for lun in (0, 1):
                         printed = run("iscsi-test-cu", "-d", "-t", f"ALL.{name}", server.url(lun))
                         assert "FAILED" not in printed, printed

@@ -1,5 +1,5 @@
-//! Reads and writes whose bytes a driver moves itself, without a thread that waits for them: between
-//! a place of its own and the memory of the store, or by requests to the file of the store.
+//! Reads and writes whose bytes a driver moves itself, without a thread that waits for them:
+//! between a place of its own and the memory of the store, or by requests to the file of the store.
 //!
 //! Invariant: as for a job, the gate of the unit is held from the begin to the end.
 

@@ -36,8 +36,9 @@ is the fabric alone. Targets with CHAP are for iSCSI alone.
 LUNs: N=mem:SIZE[,node=K] is memory, of the NUMA node K; N=file:PATH[,direct] is a file or a block
 device, past the page cache with direct, by io_uring where the kernel allows it (or aio=io_uring for
 nothing else, aio=threads for pread and pwrite); N=weft://HOST[:PORT]/IQN/N is a LUN of a server on
-another host of the fabric, or on this one (localhost). Behind each, ro makes it read-only, removable makes
-its medium removable. The size of a file is a multiple of 512 bytes; truncate -s 10G makes one.
+another host of the fabric, or on this one (localhost). Behind each, ro makes it read-only,
+removable makes its medium removable. The size of a file is a multiple of 512 bytes; truncate -s
+10G makes one.
 
 NBD exports are named by their numbers, or IQN/N; the empty name is the first LUN.
 
