@@ -193,6 +193,7 @@ fn numbers(path: &str) -> impl Iterator<Item = i32> + use<> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests own sockets")]
 mod tests {
     use super::*;
     use std::io::Read;

@@ -91,6 +91,7 @@ fn fill(socket: BorrowedFd<'_>, bytes: &[u8]) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests own sockets")]
 mod tests {
     use super::*;
     use std::io::{Read, Write};
