@@ -234,8 +234,8 @@ options! {
         category: Mpi,
         effect: Programs,
         text: "Messages of up to this length travel in the mailbox itself. Up to it messages can \
-               be injected, and writes, reads and atomics are in order. Memory: that of messages that \
-               nobody waits for.",
+               be injected, and writes, reads and atomics are in order. Memory: that of messages \
+               that nobody waits for.",
     }
     "mpi.eager_bytes" => MpiEagerBytes, mpi_eager_bytes -> usize {
         kind: integer(32_768, 0, 65_536),

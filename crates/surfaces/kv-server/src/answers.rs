@@ -1,6 +1,6 @@
 //! Answers that wait until what they depend on is safe. Without sockets and threads.
 //!
-//! Always true: an answer is sent after a commit of all batches that were taken before it, or never.
+//! Always true: an answer is sent after a commit of all batches that were taken before it, or not.
 
 use std::collections::{BTreeSet, VecDeque};
 

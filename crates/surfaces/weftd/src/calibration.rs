@@ -27,9 +27,9 @@ const MARGIN: u32 = 2;
 /// slowest turns are compared, and plain stores must win by a margin. The margin is the most that
 /// the choice of non-temporal stores can cost.
 ///
-/// The threads are not bound to cores. Linux 6.18 was seen not to run a thread for 4 s and more that
-/// had just bound itself to a core where another program spun, so that a daemon which was stopped
-/// meanwhile did not end.
+/// The threads are not bound to cores. A thread that bound itself to a core where another program
+/// spun was not run by Linux 6.18 for 4 s and more, so that a daemon which was stopped meanwhile did
+/// not end.
 pub fn measure(layout: LaneLayout, limits: Limits) -> CopyAdvice {
     let (mut plain, mut nontemporal) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..ROUNDS {

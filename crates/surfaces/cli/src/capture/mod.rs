@@ -77,7 +77,7 @@ pub fn capture(
     let is_of_endpoint = arguments.of.as_ref().is_some_and(|of| of.starts_with("endpoint:"));
     ensure!(
         filter.is_none() || !is_of_endpoint,
-        "a filter is for packets of connections and devices; messages of endpoints have no addresses"
+        "a filter is for packets of connections and devices; messages have no addresses"
     );
     let mut output = Output::create(&arguments.write, filter)?;
     let ends = Arc::new(AtomicBool::new(false));

@@ -88,7 +88,7 @@ impl Output {
         Ok(Interface { number: self.interfaces - 1, link: linktype })
     }
 
-    /// Writes a packet with the time of now, if the filter keeps it, and counts it with its `bytes`.
+    /// Writes a packet that the filter keeps, with the time of now, and counts it and its `bytes`.
     pub fn packet(
         &mut self,
         Interface { number, link }: Interface,

@@ -8,7 +8,7 @@
 //! | `court`, `reign`, `link` | the primary: its state, its engine, its way to each backup |
 //! | `numbers` | the numbers of batches that the front end knows, across reigns |
 //! | `catch_up` | the parts that a backup lacks when it joins |
-//! | `backup`, `service` | a backup: who may send, the writer of its files; its service on the fabric |
+//! | `backup`, `service` | a backup: who may send, the writer of its files; its service |
 //! | `wire`, `bell` | the session between the two; wakeups of threads |
 //!
 //! The rules are in `weft_kv::cluster` and `weft_kv::replication`; here are threads, sessions and
