@@ -28,7 +28,8 @@ const MARGIN: u32 = 2;
 /// the choice of non-temporal stores can cost.
 ///
 /// The threads are not bound to cores. A thread that bound itself to a core where another program
-/// spun was not run by Linux 6.18 for 4 s and more. A daemon that was stopped meanwhile did not end.
+/// spun was not run by Linux 6.18 for 4 s and more. A daemon that was stopped meanwhile did not
+/// end.
 pub fn measure(layout: LaneLayout, limits: Limits) -> CopyAdvice {
     let (mut plain, mut nontemporal) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..ROUNDS {
