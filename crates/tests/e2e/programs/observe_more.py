@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from observing import (BYTES, CASE, PATIENCE, PLACE, WEFT, Browser, Daemon, Programs, await_that, free_port,
-                       of_totals, summed, weft)
+from observing import (BYTES, CASE, PATIENCE, PLACE, WEFT, Browser, Daemon, Programs, Servers,
+                       await_that, free_port, of_totals, summed, weft)
 
 DISSECTOR = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                          "../../../../docs/wireshark/weft.lua")
@@ -238,11 +238,38 @@ def notifications(_daemon):
     assert all(all(one) for one in seen), seen[0]
 
 
+def frames_in_all_views(servers):
+    """Under load each view lies between two looks at another one."""
+    ping = ["ping", "-4", "-f", "-q", "-w", "3", "n1"]
+    flood = subprocess.Popen([WEFT, "lab", "exec", "n0", "--", *ping], stdout=subprocess.DEVNULL)
+    sent = lambda view: sum(device["sent_bytes"] for device in view["devices"])
+    of_top = lambda: sent(json.loads(
+        weft("top", "--node", "lab", "--json", "--count", "1").stdout))
+    began = await_that("frames", of_top)
+    await_that("a load", lambda: of_top() > began + 100_000)
+    for _ in range(3):
+        before = of_top()
+        # The dashboard and the metrics show one snapshot for 250 ms.
+        time.sleep(0.3)
+        page = sent(json.loads(servers.get("/snapshot", servers.dash)[1]))
+        told = summed(servers.values(), "weft_device_bytes_total", direction="sent")
+        once = sent(json.loads(weft("status", "--node", "lab", "--json").stdout))
+        after = of_top()
+        assert before <= page <= after and before <= told <= after and before <= once <= after, (
+            before, page, told, once, after)
+    assert flood.wait(timeout=PATIENCE) == 0
+
+
 def frames():
-    """A capture of the devices of a lab has each frame, as Ethernet, with its direction."""
+    """A capture of the devices of a lab has each frame, as Ethernet, with its direction. All views
+    count them alike."""
     file = os.path.join(PLACE, "frames.pcapng")
+    servers = Servers()
+    for name, value in servers.options().items():
+        os.environ["WEFT_" + name.upper().replace("-", "_")] = value
     weft("lab", "up", "--nodes", "2")
     try:
+        frames_in_all_views(servers)
         writer = subprocess.Popen(
             [WEFT, "capture", "--node", "lab", "-w", file, "--of", "device:all", "--json",
              "icmp and", "(src host 10.77.0.1 or src host 10.77.0.2)"],

@@ -64,19 +64,15 @@ def await_that(what, looks):
         time.sleep(0.05)
 
 
-class Daemon:
-    """A daemon with both servers."""
+class Servers:
+    """The metrics and the dashboard of a daemon."""
 
-    def __init__(self, *words):
+    def __init__(self):
         self.metrics, self.dash = free_port(), free_port()
-        self.process = subprocess.Popen(
-            [WEFT, "daemon", "--metrics-listen", f"127.0.0.1:{self.metrics}",
-             "--dash-listen", f"127.0.0.1:{self.dash}", *words],
-            stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            if "ready at" in line:
-                return
-        raise AssertionError("the daemon ended")
+
+    def options(self):
+        return {"metrics-listen": f"127.0.0.1:{self.metrics}",
+                "dash-listen": f"127.0.0.1:{self.dash}"}
 
     def get(self, path, port=None, host=None, method="GET", headers=(), body=None):
         one = http.client.HTTPConnection("127.0.0.1", port or self.metrics, timeout=PATIENCE)
@@ -101,6 +97,20 @@ class Daemon:
                 name, value = line.rsplit(" ", 1)
                 found[name] = float(value)
         return found
+
+
+class Daemon(Servers):
+    """A daemon with both servers."""
+
+    def __init__(self, *words):
+        super().__init__()
+        listen = [word for name, value in self.options().items() for word in (f"--{name}", value)]
+        self.process = subprocess.Popen([WEFT, "daemon", *listen, *words],
+                                        stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            if "ready at" in line:
+                return
+        raise AssertionError("the daemon ended")
 
 
 class Programs:
