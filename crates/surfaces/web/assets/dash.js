@@ -244,6 +244,27 @@
         ["to the client", rates(of("bytes_from_server"))]], (value) => `${bytes(value)}/s`);
       charts.connection.resize();
     }
+    showTurns(status);
+  }
+
+  /* How long the program of the chosen connection waits for what it asked: of all its connections,
+   * since lanes do not time theirs. */
+  function showTurns(status) {
+    const pid = chosen && Number(chosen.split(" ").pop());
+    const client = status.processes.find((process) => process.pid === pid);
+    by("turns").hidden = !client;
+    if (!client) return;
+    const of = (frame) => {
+      const all = frame.status.totals.filter((total) => total.name === client.name);
+      return [sum(all.map((one) => one.turns.sum_ns)), sum(all.map((one) => sum(one.turns.counts)))];
+    };
+    const means = frames.slice(1).map((now, at) => {
+      const [[past, former], [time, count]] = [of(frames[at]), of(now)];
+      return [now.status.at_ms, count > former ? (time - past) / (count - former) / 1000 : null];
+    });
+    lines("turns", [[`a turn of ${client.name}, from a write to the next read`, means]],
+      (value) => `${Number(value).toPrecision(3)} us`);
+    charts.turns.resize();
   }
 
   function showJobs(status, place) {

@@ -325,6 +325,9 @@ def dashboard(daemon):
         await_that("its plot",
                    lambda: browser.value("!document.getElementById('connection').hidden"))
         assert browser.value("document.querySelectorAll('canvas').length") >= 3
+        turns = ("echarts.getInstanceByDom(document.getElementById('turns'))?.getOption()"
+                 ".series[0].data.some((one) => one[1] > 0) ?? false")
+        await_that("its turns", lambda: browser.value(turns))
         links = browser.value("document.getElementById('links').textContent")
         assert "programs that talk" in links, links
         browser.picture("wide.png")
