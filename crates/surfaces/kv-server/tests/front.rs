@@ -229,7 +229,7 @@ fn wait_answers_with_the_replicas_that_have_all_writes() {
         let (mut one, mut two, mut other) = (connect(), connect(), connect());
         one.send("SET a b");
         node.await_commits(1);
-        // What is behind it waits, too.
+        // Commands behind it wait, too.
         one.send("WAIT 2 0");
         one.send("PING");
         node.end(End::Well);

@@ -44,7 +44,7 @@ try:
 except weft.TimedOut:
     print("given up")
 os.kill(server, signal.SIGCONT)
-# What the first get left behind is in none of these.
+# None of these has bytes that the first get left behind.
 for _ in range(20):
     peer.get(key, {SIZE}, into=into, timeout=30)
     assert into == b"2" * {SIZE}

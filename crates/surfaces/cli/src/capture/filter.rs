@@ -1,4 +1,4 @@
-//! Which packets a capture keeps: a part of the language of `pcap-filter(7)`.
+//! The packets that a capture keeps: a part of the language of `pcap-filter(7)`.
 //!
 //! ```text
 //! expression = term { ("and" | "or") term }       left to right, as pcap has it
@@ -16,7 +16,7 @@ use pcap_file::DataLink;
 /// Parentheses and negations inside each other, at most.
 const DEPTH_MAX: usize = 32;
 
-/// What a packet must have to be kept.
+/// The conditions under which a packet is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Filter {
     Protocol(Protocol),
@@ -95,7 +95,7 @@ impl Side {
     }
 }
 
-/// What a packet has of the things that filters name.
+/// The parts of a packet that filters name.
 struct Fields {
     /// Of the network, and of what it carries.
     protocols: [Option<Protocol>; 2],
