@@ -143,7 +143,7 @@ impl<T> Ring<T> {
         if let Some(works) = self.works.as_mut().filter(|_| !self.open.is_empty())
             && let Err(error) = works.engine.wait(0, &mut done)
         {
-            // Bytes on their way are taken the next time.
+            // Operations on their way are taken the next time.
             tracing::error!("a ring cannot be entered: {error}");
         }
         done.into_iter().filter_map(|done| self.end(done)).collect()
