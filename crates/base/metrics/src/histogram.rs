@@ -69,9 +69,18 @@ impl Histogram {
 
     /// Records a duration.
     pub fn record(&self, duration: Duration) {
+        for (place, more) in Self::changes(duration) {
+            let word = self.buckets.get(place).unwrap_or(&self.sum);
+            word.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    /// The words that a duration changes, and what is added to each: for those who keep the words
+    /// in memory of their own.
+    #[must_use]
+    pub fn changes(duration: Duration) -> [(usize, u64); 2] {
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.buckets[bucket(nanoseconds)].fetch_add(1, Ordering::Relaxed);
-        self.sum.fetch_add(nanoseconds, Ordering::Relaxed);
+        [(bucket(nanoseconds), 1), (BUCKETS, nanoseconds)]
     }
 
     /// The counts of now.

@@ -138,12 +138,13 @@ metrics! {
         "Endpoints of the fabric that programs have open, those of PEs among them.";
     ENDPOINT_OPERATIONS = "weft_endpoint_operations" Counter None
         ["program", "user", "operation"]
-        "Operations of endpoints in shared memory, by kind.";
+        "Operations of endpoints, by kind.";
     ENDPOINT_BYTES = "weft_endpoint" Counter Bytes ["program", "user", "operation"]
-        "Bytes that operations of endpoints in shared memory moved, by kind.";
+        "Bytes that operations of endpoints moved, by kind.";
     ENDPOINT_TIME = "weft_endpoint_time" Histogram Seconds ["program", "user", "operation"]
-        "How long operations of endpoints in shared memory took their callers: some of the puts \
-         and gets that looked their key up, and of the messages that looked for room.";
+        "How long operations of endpoints took. In shared memory, for their callers: some of the \
+         puts and gets that looked their key up, and of the messages that looked for room. Over \
+         libfabric, until the peer had answered: one put or get of 65.";
     ENDPOINT_TROUBLE = "weft_endpoint_trouble" Counter None ["program", "user", "kind"]
         "Operations that a full queue refused or that failed, peers that went down, and sleeps.";
     OFFERS = "weft_offers" Gauge None ["service"]

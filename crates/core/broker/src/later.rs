@@ -8,6 +8,7 @@
 //!   [`PORT_WITHIN`].
 //! - A port belongs to one client, and ends with it. The endpoint goes on without.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use weft_fabric::{EndpointAddress, Group, NodeId, PartitionId};
@@ -15,7 +16,7 @@ use weft_wire::endpoint_control::{Attach, PortWanted, status};
 
 use crate::answers::PortKnown;
 use crate::nodes::{Refusal, Waiting};
-use crate::ports::{OpenPort, address};
+use crate::ports::{OpenPort, address, port_counts};
 use crate::state::{Answer, Asker, Outgoing, State};
 use crate::{NodeMessage, ProcessId};
 
@@ -90,6 +91,7 @@ impl State {
         &mut self,
         asker: Asker,
         ask: Attach,
+        files: Vec<OwnedFd>,
         now: Duration,
         out: &mut Vec<Outgoing>,
     ) -> Answer {
@@ -98,15 +100,16 @@ impl State {
         let Some(entry) = self.entry_mut(vpid) else {
             return Answer::refused(status::NOT_FOUND);
         };
-        if name.bytes().is_none() {
+        let (Some(_), Some(counts)) = (name.bytes(), port_counts(files)) else {
             return Answer::refused(status::INVALID);
-        }
+        };
         let is_it = entry.uid == asker.uid && entry.birth == birth;
         let callers = match &mut entry.port {
             PortState::Later(callers) if is_it => std::mem::take(callers),
             _ => return Answer::refused(status::IN_USE),
         };
         entry.port = PortState::Open(OpenPort { depth, name }, asker.process);
+        entry.port_counts = counts;
         for caller in callers {
             self.call(vpid, caller.who, now, out);
         }

@@ -8,8 +8,8 @@
 //! Source: EXTOLL-THESIS#3.2.3 (the kernel hands out VPIDs), EXTOLL-THESIS#3.2.5 (the ATU checks
 //! initiators).
 //!
-//! May depend on `weft-fabric`, `weft-channel`, `weft-wire`, `weft-options` and the operating
-//! system.
+//! May depend on `weft-fabric`, `weft-channel`, `weft-wire`, `weft-options`, `weft-metrics` and the
+//! operating system.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,7 @@ use weft_wire::endpoint_control::EndpointControl;
 pub mod answers;
 pub mod calls;
 mod clock;
+pub mod counts;
 mod cuts;
 mod doubts;
 mod errors;
@@ -42,7 +43,7 @@ pub use doubts::IsStopped;
 pub use nodes::{InvalidNodeMessage, Listed, NodeMessage, Offer, Refusal};
 #[cfg(any(test, feature = "test-doors"))]
 pub use state::fuzz_state;
-pub use state::{Outgoing, State};
+pub use state::{Listing, Outgoing, State};
 pub use tables::{Limits, VPIDS};
 
 /// How long a request may wait for its answer.

@@ -115,6 +115,7 @@ impl State {
             birth: open.birth,
             shared,
             port,
+            port_counts: None,
             met: BTreeMap::new(),
             pairs: VpidSet::default(),
             awaited: Vec::new(),

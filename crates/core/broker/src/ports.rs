@@ -9,6 +9,8 @@
 //!   between the brokers has arrived.
 //! - Where both ends ask at the same time, the one with the lower address has asked.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_fabric::{EndpointAddress, Group, NodeId, PartitionId, Vpid};
@@ -49,18 +51,34 @@ pub(crate) enum Outcome {
     Other,
 }
 
+/// The file with the counters of a port, if it was sent. `None` if more was.
+pub(crate) fn port_counts(mut files: Vec<OwnedFd>) -> Option<Option<Arc<OwnedFd>>> {
+    let counts = files.pop();
+    files.is_empty().then(|| counts.map(Arc::new))
+}
+
 pub(crate) const fn address(node: u32, vpid: u16) -> EndpointAddress {
     EndpointAddress::new(NodeId(node), Vpid(vpid))
 }
 
 impl State {
-    pub(crate) fn set_port(&mut self, asker: Asker, ask: Port, out: &mut Vec<Outgoing>) -> Answer {
+    pub(crate) fn set_port(
+        &mut self,
+        asker: Asker,
+        ask: Port,
+        files: Vec<OwnedFd>,
+        out: &mut Vec<Outgoing>,
+    ) -> Answer {
         let Some(entry) = self.own(asker, ask.vpid) else {
             return Answer::refused(status::NOT_FOUND);
+        };
+        let Some(counts) = port_counts(files) else {
+            return Answer::refused(status::INVALID);
         };
         if ask.name.bytes().is_none() || !matches!(entry.port, PortState::Untold) {
             return Answer::refused(status::INVALID);
         }
+        entry.port_counts = counts;
         let port = OpenPort { depth: ask.depth, name: ask.name };
         entry.port = PortState::Open(port, asker.process);
         let groups = entry.groups | 1 << Group::BROADCAST.number();

@@ -104,9 +104,22 @@ impl Answer {
     }
 }
 
-/// Descriptors that the broker keeps for an endpoint: the three that the endpoint sent and a
-/// duplicate of its wakeup.
-const ENDPOINT_DESCRIPTORS: usize = 4;
+/// Descriptors that the broker keeps for an endpoint: the three that the endpoint sent, a duplicate
+/// of its wakeup, and the counters of its port.
+const ENDPOINT_DESCRIPTORS: usize = 5;
+
+/// An open endpoint, as its broker shows it to others.
+#[derive(Debug)]
+pub struct Listing {
+    /// Its VPID.
+    pub vpid: u16,
+    /// Its paired peers.
+    pub peers: usize,
+    /// The file of its registers, if it has memory for its peers.
+    pub registers: Option<Arc<OwnedFd>>,
+    /// The file with the [counters](crate::counts) of its port, if that told of one.
+    pub port_counts: Option<Arc<OwnedFd>>,
+}
 
 /// The client that sent a request, its process and its user.
 #[derive(Clone, Copy, Debug)]
@@ -215,16 +228,13 @@ impl State {
         self.invitations.refused()
     }
 
-    /// The VPIDs of the endpoints of a process, each with its number of paired peers, and the file
-    /// of its registers if it has memory for its peers.
-    pub fn endpoints_of(
-        &self,
-        process: ProcessId,
-    ) -> impl Iterator<Item = (u16, usize, Option<Arc<OwnedFd>>)> {
+    /// The endpoints of a process.
+    pub fn endpoints_of(&self, process: ProcessId) -> impl Iterator<Item = Listing> {
         (0..).zip(&self.entries).filter_map(move |(vpid, entry)| {
             let entry = entry.as_ref().filter(|entry| entry.process == process)?;
             let registers = entry.shared.as_ref().map(|shared| Arc::clone(&shared.files.registers));
-            Some((vpid, entry.pairs.count() + entry.met.len(), registers))
+            let peers = entry.pairs.count() + entry.met.len();
+            Some(Listing { vpid, peers, registers, port_counts: entry.port_counts.clone() })
         })
     }
 
@@ -273,8 +283,8 @@ impl State {
                 self.remember(asker, pair, out);
                 return Ok(());
             }
-            EndpointControl::Port(ask) => (ask.ticket, self.set_port(asker, ask, out)),
-            EndpointControl::Attach(ask) => (ask.ticket, self.attach(asker, ask, now, out)),
+            EndpointControl::Port(ask) => (ask.ticket, self.set_port(asker, ask, files, out)),
+            EndpointControl::Attach(ask) => (ask.ticket, self.attach(asker, ask, files, now, out)),
             EndpointControl::NoPort(NoPort { vpid }) => {
                 self.no_port(asker, vpid, out);
                 return Ok(());

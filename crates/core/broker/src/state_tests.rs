@@ -2,7 +2,7 @@
 
 use super::*;
 use weft_fabric::ServiceName;
-use weft_wire::endpoint_control::{Invitation, Invite, Open, flags};
+use weft_wire::endpoint_control::{Attach, Invitation, Invite, Open, flags};
 
 const NOBODY: u16 = 0xffff;
 const NOW: Duration = Duration::ZERO;
@@ -237,6 +237,28 @@ fn an_endpoint_that_does_not_come_back_after_a_restart_is_gone() {
     world.state.settle(&mut out);
     assert_eq!(out.iter().map(|o| o.message).collect::<Vec<_>>(), [gone(5)]);
     assert_eq!(world.connect(1, 3, 4).0, status::PAIRED);
+}
+
+#[test]
+fn what_a_port_counts_is_shown_until_the_endpoint_ends() {
+    let mut world = World::new(8);
+    let open = Open { vpid: 3, birth: 30, flags: flags::PORT_LATER, ..Open::default() };
+    world.ask(1, 1000, open, files());
+    let shown = |world: &World| {
+        let listing = world.state.endpoints_of(ProcessId(1)).next().expect("open");
+        (listing.vpid, listing.registers.is_some(), listing.port_counts.is_some())
+    };
+    assert_eq!(shown(&world), (3, true, false));
+    let name = weft_wire::endpoint_control::PortName::of(b"port").expect("short");
+    let attach = Attach { ticket: 2, vpid: 3, birth: 30, depth: 8, name };
+    let too_many = vec![memory(), memory()];
+    assert_eq!(world.status(2, attach, too_many).0, status::INVALID);
+    assert_eq!(world.status(2, attach, vec![memory()]).0, status::DONE);
+    assert_eq!(shown(&world), (3, true, true));
+    world.state.process_gone(ProcessId(2), &mut Vec::new());
+    assert_eq!(shown(&world), (3, true, true), "the endpoint goes on");
+    world.state.process_gone(ProcessId(1), &mut Vec::new());
+    assert!(world.state.endpoints_of(ProcessId(1)).next().is_none());
 }
 
 /// An endpoint that starts several connects at once has not counted its peers yet.

@@ -154,6 +154,9 @@ pub(crate) struct Entry {
     /// Its memory for peers; `None` for an endpoint that a port alone leads to.
     pub shared: Option<Shared>,
     pub port: PortState,
+    /// The counters of the last port that told of some. They stay when the port is gone: they are
+    /// the endpoint's.
+    pub port_counts: Option<Arc<OwnedFd>>,
     /// The peers that it met at its port.
     pub met: BTreeMap<EndpointAddress, Meeting>,
     pub pairs: VpidSet,

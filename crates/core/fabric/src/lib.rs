@@ -125,7 +125,7 @@ pub use operation::{
     Access, Command, Issued, MessageHeader, Operation, RemoteKey, Report, Signal, SignalChange,
     Target, Value,
 };
-pub use register::Register;
+pub use register::{Register, Timed};
 pub use request::Request;
 pub use service::{InvalidName, ServiceName, Ticket};
 pub use word::Word;

@@ -88,6 +88,32 @@ impl Register {
     }
 }
 
+/// Operations whose times an endpoint shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Timed {
+    /// Sending a message.
+    Message = 0,
+    /// Puts.
+    Put = 1,
+    /// Gets.
+    Get = 2,
+}
+
+impl Timed {
+    /// All in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::Message, Self::Put, Self::Get];
+
+    /// The name in output and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Message => "messages_sent",
+            Self::Put => "puts",
+            Self::Get => "gets",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Register;

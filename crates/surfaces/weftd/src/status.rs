@@ -154,7 +154,7 @@ pub struct TotalStatus {
     pub streams: StreamCounts,
     /// Their endpoints that are open now.
     pub endpoints: u64,
-    /// The registers of their endpoints in shared memory, by name.
+    /// The registers of their endpoints, by name.
     pub registers: BTreeMap<String, u64>,
     /// How long operations of those took, of which some are timed, by the register that counts
     /// them.
@@ -575,7 +575,7 @@ pub struct EndpointStatus {
     pub pid: u32,
     /// The number of peers that the endpoint is paired with.
     pub peers: usize,
-    /// Its registers by name; empty for one without shared memory.
+    /// Its registers by name, over shared memory and libfabric together.
     #[serde(default)]
     pub registers: BTreeMap<String, u64>,
     /// How long its operations took, as [`TotalStatus::times`] has them.

@@ -40,6 +40,52 @@ def endpoints():
     assert failed.wait(LIMIT) != 0 and "no `weft perf serve` of node 9" in text_of(log)
 
 
+def counted():
+    """What endpoints put to another host is in all views, over libfabric alone and beside shared
+    memory. Under load each view lies between two looks at the status."""
+    port = 9470
+    one, two = hosts("--metrics-listen", f"127.0.0.1:{port}", "--dash-listen",
+                     f"127.0.0.1:{port + 1}")
+
+    def of_status(told):
+        return sum(total["registers"].get("put_bytes", 0) for total in told["totals"])
+
+    def status():
+        return of_status(json.loads(one.run(WEFT, "status", "--json")))
+
+    def page(address):
+        return one.run("curl", "-sS", "--fail", f"http://127.0.0.1:{address}")
+
+    def of_metrics():
+        lines = page(f"{port}/metrics").splitlines()
+        name = "weft_endpoint_bytes_total{"
+        return sum(int(float(line.rsplit(" ", 1)[1])) for line in lines
+                   if line.startswith(name) and 'operation="puts"' in line)
+
+    for transport in ("ofi", "auto"):
+        serving = two.serve("--transport", transport)
+        before = status()
+        size, runs, each = 65536, 2, 2000
+        measuring, log = one.start(WEFT, "perf", "put", "--transport", transport, "--to", "1",
+                                   "--size", str(size), "--runs", str(runs), "--iterations",
+                                   str(each), "--json")
+        until("it puts", lambda: status() > before + 10 * size)
+        for _ in range(2):
+            least = status()
+            # The dashboard and the metrics show one snapshot for 250 ms.
+            time.sleep(0.3)
+            views = [of_metrics(), of_status(json.loads(page(f"{port + 1}/snapshot"))),
+                     of_status(json.loads(one.run(WEFT, "top", "--json", "--count", "1")))]
+            most = status()
+            assert all(least <= one <= most for one in views), (least, views, most)
+        assert measuring.wait(LIMIT) == 0, text_of(log)
+        # The measurement has puts beside those of its bandwidth.
+        assert status() - before >= size * runs * each, (before, status())
+        serving.kill()
+    times = [total["times"] for total in json.loads(one.run(WEFT, "status", "--json"))["totals"]]
+    assert any("puts" in of_program for of_program in times), times
+
+
 def has_libfabric(process):
     """Whether libfabric is in a process."""
     return "libfabric" in pathlib.Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Case::new("endpoints", || run("endpoints", &[], "")),
         Case::new("layers", || run("layers", &[], ""))
             .alone("it measures, and two ends that take turns want both processors"),
+        Case::new("counted", || run("counted", &["curl"], "")),
         Case::new("users", || run("users", &["setpriv"], "")),
         Case::new("device", || run("device", &["ping", "iperf3"], "")),
         Case::new("sockets", || run("sockets", &["curl"], "")),

@@ -8,7 +8,7 @@
 //!   connection waits for it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use weft_broker::answers::{self, PortKnown};
@@ -170,6 +170,8 @@ pub(crate) struct Directory {
     silence: Option<Duration>,
     entrance: Entrance,
     port: Port,
+    /// The file with the counters of the port.
+    counts: OwnedFd,
     /// One bit for each group that was joined.
     joined: u64,
     standing: Announcement,
@@ -190,7 +192,11 @@ impl Directory {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open(mut client: Box<dyn Client>, opening: &Opening) -> Result<Self, OpenError> {
+    pub fn open(
+        mut client: Box<dyn Client>,
+        opening: &Opening,
+        counts: OwnedFd,
+    ) -> Result<Self, OpenError> {
         let mut open = calls::way_into(opening.partition);
         open.flags |= flags::PORT;
         (open.ticket, open.birth, open.vpid) = (1, opening.birth, opening.vpid.0);
@@ -203,19 +209,24 @@ impl Directory {
             Partition::Offered(_, name) => Some(name),
             _ => None,
         };
-        Self::told(client, opened, Entrance::Opened(open, offers), port, port.into())
+        Self::told(client, opened, Entrance::Opened(open, offers), (port, counts), port.into())
     }
 
     /// Says the port of an endpoint that another transport has opened.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn attach(client: Box<dyn Client>, to: &Attaching) -> Result<Self, OpenError> {
+    pub fn attach(
+        client: Box<dyn Client>,
+        to: &Attaching,
+        counts: OwnedFd,
+    ) -> Result<Self, OpenError> {
         let name = named(&to.name)?;
         let depth = u32::try_from(to.mailbox_depth).unwrap_or(u32::MAX);
         let port = Port { ticket: 2, vpid: to.opened.address.vpid.0, depth, name };
         let attach = attach_of(to.birth, port);
-        Self::told(client, to.opened, Entrance::Attached(to.birth), port, attach.into())
+        let entrance = Entrance::Attached(to.birth);
+        Self::told(client, to.opened, entrance, (port, counts), attach.into())
     }
 
     /// Tells the broker of the port by this request.
@@ -223,10 +234,11 @@ impl Directory {
         mut client: Box<dyn Client>,
         opened: Opened,
         entrance: Entrance,
-        port: Port,
+        (port, counts): (Port, OwnedFd),
         request: EndpointControl,
     ) -> Result<Self, OpenError> {
-        let answer = client.call(request, port.ticket, &[]).map_err(calls::no_broker)?;
+        let answer =
+            client.call(request, port.ticket, &[counts.as_fd()]).map_err(calls::no_broker)?;
         let silence_ms = match answer.message {
             EndpointControl::Reply(reply) if reply.status == status::DONE => {
                 PortKnown::of(&reply).silence_ms
@@ -239,6 +251,7 @@ impl Directory {
             silence: (silence_ms > 0).then(|| Duration::from_millis(silence_ms)),
             entrance,
             port,
+            counts,
             joined: 0,
             standing: Announcement::Known,
             ticket: 2,
@@ -393,7 +406,7 @@ impl Directory {
             Entrance::Attached(birth) => {
                 let ticket = self.next_ticket();
                 let attach = attach_of(birth, Port { ticket, ..self.port });
-                self.standing = match self.client.start(attach.into(), &[]) {
+                self.standing = match self.client.start(attach.into(), &[self.counts.as_fd()]) {
                     Ok(()) => Announcement::Attaching(ticket),
                     Err(_) => Announcement::Awaited(now + SEEK_EVERY),
                 };
@@ -422,7 +435,7 @@ impl Directory {
             let _ = self.client.start(Join { ticket, vpid, group }.into(), &[]);
         }
         let port = Port { ticket: self.next_ticket(), ..self.port };
-        let _ = self.client.start(port.into(), &[]);
+        let _ = self.client.start(port.into(), &[self.counts.as_fd()]);
     }
 
     /// The broker answered the announcement.

@@ -6,6 +6,7 @@ use weft_broker::{Connector, no_bells};
 use weft_options::ServicePolicy;
 
 use super::*;
+use crate::registers::Registers;
 
 const NOW: Duration = Duration::ZERO;
 
@@ -40,7 +41,8 @@ fn world() -> (LocalBroker, Directory) {
         peers_max: 8,
     };
     let client = broker.client().expect("a client");
-    let own = Directory::open(client, &opening).expect("opened");
+    let (_, counts) = Registers::create().expect("memory");
+    let own = Directory::open(client, &opening, counts).expect("opened");
     (broker, own)
 }
 

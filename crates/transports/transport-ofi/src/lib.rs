@@ -22,6 +22,7 @@ mod engine;
 pub mod nic;
 mod packet;
 mod region;
+mod registers;
 #[cfg(any(test, feature = "test-doors"))]
 pub mod seeded;
 mod shared;

@@ -13,6 +13,7 @@ use weft_fabric::{
     Progress, Transport,
 };
 use weft_libfabric::{Error, Library, Offer, Wanted};
+use weft_memory::SegmentError;
 use weft_sync::AdaptiveWait;
 
 use crate::directory::{Attaching, Directory, Opening};
@@ -21,6 +22,7 @@ use crate::engine::Engine;
 use crate::nic::ThreadHolds;
 use crate::nic::{Nic, PortNic};
 use crate::packet::MESSAGE_BYTES;
+use crate::registers::Registers;
 use crate::shared::{Serving, Shared, counter, ring};
 use crate::station::Station;
 
@@ -178,6 +180,13 @@ impl<C: Cards> OfiTransport<C> {
     }
 }
 
+fn registers() -> Result<(Registers, OwnedFd), OpenError> {
+    Registers::create().map_err(|error| match error {
+        SegmentError::Os { call, errno, .. } => OpenError::Os { call, errno },
+        other => OpenError::Provider { reason: other.to_string() },
+    })
+}
+
 impl<C: Cards> Transport for OfiTransport<C> {
     type Endpoint = OfiEndpoint<C::Nic>;
 
@@ -197,8 +206,9 @@ impl<C: Cards> Transport for OfiTransport<C> {
             mailbox_depth: capabilities.mailbox_depth,
             peers_max: capabilities.peers_max,
         };
-        let directory = Directory::open(client, &opening)?;
-        self.begin(nic, directory, capabilities)
+        let (registers, shown) = registers()?;
+        let directory = Directory::open(client, &opening, shown)?;
+        self.begin(nic, registers, directory, capabilities)
     }
 }
 
@@ -218,8 +228,9 @@ impl<C: Cards> OfiTransport<C> {
             name: nic.name().to_vec(),
             mailbox_depth: capabilities.mailbox_depth,
         };
-        let directory = Directory::attach(client, &attaching)?;
-        self.begin(nic, directory, capabilities)
+        let (registers, shown) = registers()?;
+        let directory = Directory::attach(client, &attaching, shown)?;
+        self.begin(nic, registers, directory, capabilities)
     }
 
     fn card(&self) -> Result<C::Nic, OpenError> {
@@ -230,6 +241,7 @@ impl<C: Cards> OfiTransport<C> {
     fn begin(
         &self,
         nic: C::Nic,
+        registers: Registers,
         mut directory: Directory,
         capabilities: Capabilities,
     ) -> Result<OfiEndpoint<C::Nic>, OpenError> {
@@ -253,7 +265,7 @@ impl<C: Cards> OfiTransport<C> {
         }));
         let Parameters { silence, spins, yields } = self.parameters;
         let silence = directory.silence().unwrap_or(silence);
-        let engine = Engine::new(nic, opened.address, capabilities.clone(), silence);
+        let engine = Engine::new(nic, registers, opened.address, capabilities.clone(), silence);
         let station = Station::new(engine, directory, news);
         let shared = Shared::new(station, counters, self.thread_holds, self.serving);
         let shared = shared.map_err(os("epoll_create"))?;

@@ -130,7 +130,7 @@ pub use memory::ShmRegion;
 #[cfg(not(loom))]
 pub use pair::tap as pair_tap;
 #[cfg(not(loom))]
-pub use registers::{Seen, Timed, read_registers};
+pub use registers::read_registers;
 /// The broker, for programs that keep one in their own process.
 #[cfg(not(loom))]
 pub use weft_broker as broker;

@@ -3,7 +3,7 @@
 //! Sending a message writes the payload and the status word, and reads the receiver's attention
 //! word. Other shared memory is touched only when the receiver is not polling.
 
-use weft_fabric::{Group, MessageHeader, Peer, Register, RemoteKey, SendCursor, SendError};
+use weft_fabric::{Group, MessageHeader, Peer, Register, RemoteKey, SendCursor, SendError, Timed};
 use weft_memory::CopyMode;
 
 use crate::address_vector::PeerState;
@@ -12,7 +12,6 @@ use crate::completion::{message_flags, multicast_flags};
 use crate::doorbell::Doorbell;
 use crate::endpoint::ShmEndpoint;
 use crate::pair::Pair;
-use crate::registers::Timed;
 use crate::ring::{PAYLOAD_BYTES, SlotMemory, Status};
 use crate::rma::{Translated, mapped};
 use crate::sys;

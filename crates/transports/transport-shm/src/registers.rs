@@ -25,9 +25,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use weft_fabric::Register;
+use weft_broker::counts::{Counts, TIMES_AT};
+use weft_fabric::{Register, Timed};
 use weft_memory::{Segment, SegmentError, View};
-use weft_metrics::{Histogram, Snapshot, WORDS};
+use weft_metrics::{Histogram, WORDS};
 use weft_sync::fence;
 
 pub use weft_wire::endpoint_control::KEYS_MAX;
@@ -35,35 +36,8 @@ const STAMPS_START: usize = 4096;
 /// Bytes of the segment.
 pub const BYTES: usize = size_of::<Words>();
 
-const TIMES_START: usize = (Register::COUNT + 3) * 8;
-const _: () = assert!(std::mem::offset_of!(Words, times) == TIMES_START);
+const _: () = assert!(std::mem::offset_of!(Words, times) == TIMES_AT);
 const _: () = assert!(std::mem::offset_of!(Words, stamps) == STAMPS_START);
-
-/// Operations whose times an endpoint shows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Timed {
-    /// Sending a message, of those for which the sender looked how far its peer is.
-    Message = 0,
-    /// Puts, of those that looked their key up.
-    Put = 1,
-    /// Gets, of those.
-    Get = 2,
-}
-
-impl Timed {
-    /// All, in the order of the segment.
-    pub const ALL: [Self; 3] = [Self::Message, Self::Put, Self::Get];
-
-    /// The name in output and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Message => "messages_sent",
-            Self::Put => "puts",
-            Self::Get => "gets",
-        }
-    }
-}
 
 /// How long it is to the next operation that is timed.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +68,7 @@ struct Words {
     atomics_begun: AtomicU64,
     sign: [AtomicU64; 2],
     times: [Histogram; Timed::ALL.len()],
-    reserved: [AtomicU64; (STAMPS_START - TIMES_START) / 8 - WORDS * Timed::ALL.len()],
+    reserved: [AtomicU64; (STAMPS_START - TIMES_AT) / 8 - WORDS * Timed::ALL.len()],
     stamps: [StampWord; KEYS_MAX as usize],
 }
 
@@ -359,33 +333,13 @@ impl Stamp {
     }
 }
 
-/// The registers of an endpoint as they were once.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
-    /// The values, in the order of their numbers.
-    pub values: [u64; Register::COUNT],
-    /// The times, in the order of [`Timed::ALL`].
-    pub times: [Snapshot; Timed::ALL.len()],
-}
-
-/// The registers in the segment `file`, copied once; `None` if it is too short. For those who map
-/// none of a program's memory.
+/// What an endpoint with this register segment has counted; `None` if the segment is too short. For
+/// those who map none of a program's memory.
 #[must_use]
-pub fn read_registers(file: BorrowedFd<'_>) -> Option<Seen> {
-    const ALL: usize = TIMES_START / 8 + WORDS * Timed::ALL.len();
-    let mut bytes = [0; ALL * 8];
-    let read = rustix::io::pread(file, &mut bytes, 0).ok()?;
-    let (chunks, _) = bytes.as_chunks::<8>();
-    let mut words = [0; ALL];
-    for (word, bytes) in words.iter_mut().zip(chunks) {
-        *word = u64::from_ne_bytes(*bytes);
-    }
-    let mut values = [0; Register::COUNT];
-    values.copy_from_slice(&words[..Register::COUNT]);
-    values[Register::PutBytes.index()] >>= 1;
-    let (times, _) = words[TIMES_START / 8..].as_chunks::<WORDS>();
-    let times = std::array::from_fn(|place| Snapshot::of_words(&times[place]));
-    (read == bytes.len()).then_some(Seen { values, times })
+pub fn read_registers(file: BorrowedFd<'_>) -> Option<Counts> {
+    let mut counts = Counts::read(file)?;
+    counts.values[Register::PutBytes.index()] >>= 1;
+    Some(counts)
 }
 
 #[cfg(test)]
@@ -402,7 +356,7 @@ mod tests {
         own.set_stamp(KEYS_MAX - 1, stamp);
         assert_eq!(seen.value(Register::Puts), 5);
         own.took(Timed::Get, Duration::from_micros(3));
-        let Seen { values, times } = read_registers(file.as_fd()).expect("long enough");
+        let Counts { values, times } = read_registers(file.as_fd()).expect("long enough");
         assert_eq!((values[Register::Puts.index()], values[Register::Gets.index()]), (5, 0));
         let count = |what: Timed| times[what as usize].count();
         assert_eq!((count(Timed::Message), count(Timed::Put), count(Timed::Get)), (0, 0, 1));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use weft_fabric::{
     Command, EndpointAddress, Issued, LocalRange, Notification, Notify, Operation, OperationError,
-    Peer, Register, RemoteKey, Side, Signal, SignalChange, Source, Target, Value,
+    Peer, Register, RemoteKey, Side, Signal, SignalChange, Source, Target, Timed, Value,
 };
 use weft_memory::{CopyMode, Part, PartMut, Watch};
 
@@ -20,7 +20,7 @@ use crate::door;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{KeyParts, Mapped, ShmRegion};
 use crate::msg::Outlet;
-use crate::registers::{BegunPut, Registers, StampWord, Timed};
+use crate::registers::{BegunPut, Registers, StampWord};
 use crate::sys;
 use crate::window::ShmWindow;
 

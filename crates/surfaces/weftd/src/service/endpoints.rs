@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_broker::{Limits, NodeMessage, Offer, State};
-use weft_fabric::{NodeId, Register};
+use weft_broker::counts::Counts;
+use weft_broker::{Limits, Listing, NodeMessage, Offer, State};
+use weft_fabric::{NodeId, Register, Timed};
 use weft_options::{Options, share};
-use weft_transport_shm::Timed;
 use weft_wire::control::{Control, InvalidMessage, join, split};
 use weft_wire::endpoint_control::{EndpointControl, KINDS, flags};
 
@@ -94,9 +94,9 @@ impl Endpoints {
     fn endpoints_of(&self, peer: &Peer) -> impl Iterator<Item = Open> {
         let pid = peer.pid;
         let open = self.state.endpoints_of(weft_broker::ProcessId(peer.process.0));
-        open.map(move |(vpid, peers, file)| {
+        open.map(move |Listing { vpid, peers, registers, port_counts }| {
             let status = EndpointStatus { vpid, pid, peers, ..EndpointStatus::default() };
-            Open { status, file }
+            Open { status, registers, port_counts }
         })
     }
 
@@ -226,17 +226,23 @@ impl Endpoints {
     }
 }
 
-/// An open endpoint, and the file of its registers if it has shared memory.
+/// An open endpoint, and the files in which it counts: one in shared memory, and its port.
 struct Open {
     status: EndpointStatus,
-    file: Option<Arc<OwnedFd>>,
+    registers: Option<Arc<OwnedFd>>,
+    port_counts: Option<Arc<OwnedFd>>,
 }
 
 impl Open {
-    /// Reads the registers, once.
+    /// Reads the counters, once.
     fn read(mut self) -> EndpointStatus {
-        let seen = self.file.and_then(|file| weft_transport_shm::read_registers(file.as_fd()));
-        let Some(seen) = seen else { return self.status };
+        let near = self.registers.and_then(|file| weft_transport_shm::read_registers(file.as_fd()));
+        let far = self.port_counts.and_then(|file| Counts::read(file.as_fd()));
+        let both = [near, far].into_iter().flatten().reduce(|mut sum, more| {
+            sum.add(&more);
+            sum
+        });
+        let Some(seen) = both else { return self.status };
         for (register, value) in Register::ALL.iter().zip(seen.values) {
             if value > 0 {
                 self.status.registers.insert(register.name().to_owned(), value);

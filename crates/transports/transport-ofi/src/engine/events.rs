@@ -6,7 +6,7 @@
 
 use weft_fabric::{
     Completion, DownReason, EndpointAddress, Event, Group, Message, MessageHeader, Notification,
-    Peer, Register,
+    Peer, Register, Timed,
 };
 
 use super::Engine;
@@ -135,9 +135,22 @@ impl<N: Nic> Engine<N> {
         }
     }
 
+    /// Takes the time of an operation that was called for, if it is its turn.
+    pub(super) fn time(&mut self, number: u64, what: Timed) {
+        if self.registers.times_next() {
+            let now = self.now();
+            self.registers.begin(number, what, now);
+        }
+    }
+
+    /// An operation is over.
+    pub(super) fn timed(&mut self, number: u64, is_good: bool) {
+        let Self { registers, clock, nic, .. } = self;
+        registers.end(number, is_good, || clock.at(nic.tick()));
+    }
+
     /// Increases a counter.
     pub(crate) fn count(&mut self, register: Register, by: u64) {
-        let value = &mut self.registers[register.index()];
-        *value = value.wrapping_add(by);
+        self.registers.count(register, by);
     }
 }

@@ -14,6 +14,7 @@ use super::wanted::Wanted;
 use crate::directory::Introduction;
 use crate::nic::Nic;
 use crate::packet::{Answer, Body, Credits, Greeting, Label, Packet, Range, Request, Short};
+use crate::registers::Registers;
 use crate::seeded::{SeededNet, SeededNic, Settings};
 use crate::transport::Cards;
 
@@ -47,7 +48,8 @@ impl Scene {
         let to = nic.insert(own.name()).expect("a name of this network");
         let address = EndpointAddress::new(NodeId::LOCAL, Vpid(1));
         let limits = Capabilities::extoll("ofi");
-        let mut victim = Engine::new(own, address, limits, Duration::from_secs(5));
+        let (registers, _) = Registers::create().expect("memory");
+        let mut victim = Engine::new(own, registers, address, limits, Duration::from_secs(5));
         let introduction = Introduction {
             address: EndpointAddress::new(NodeId::LOCAL, Vpid(2)),
             name: nic.name().to_vec(),

@@ -23,6 +23,7 @@ use crate::directory::Known;
 use crate::nic::Nic;
 use crate::packet::{Body, Greeting, PACKET_BYTES, Packet};
 use crate::region::Ended;
+use crate::registers::Registers;
 
 mod apart;
 mod bounce;
@@ -92,7 +93,7 @@ pub(crate) struct Engine<N> {
     starved: BTreeSet<u32>,
     /// Calls that hold no place and have not ended, or whose ends were not polled.
     pub(crate) controls_open: usize,
-    registers: [u64; Register::COUNT],
+    pub(crate) registers: Registers,
     /// Questions of peers for keys that could not be answered yet.
     unanswered: Vec<Unanswered>,
     grants: BTreeMap<RemoteKey, Grant>,
@@ -155,9 +156,10 @@ enum Arrived {
 }
 
 impl<N: Nic> Engine<N> {
-    /// The machine of an endpoint at `address`.
+    /// The machine of an endpoint at `address`, which counts in `registers`.
     pub(crate) fn new(
         nic: N,
+        registers: Registers,
         address: EndpointAddress,
         capabilities: Capabilities,
         silence: Duration,
@@ -181,7 +183,7 @@ impl<N: Nic> Engine<N> {
             places: 0,
             starved: BTreeSet::new(),
             controls_open: 0,
-            registers: [0; Register::COUNT],
+            registers,
             unanswered: Vec::new(),
             grants: BTreeMap::new(),
             regions: Vec::new(),
@@ -222,7 +224,7 @@ impl<N: Nic> Engine<N> {
 
     /// A register of this endpoint.
     pub(crate) fn register_value(&self, register: Register) -> u64 {
-        self.registers[register.index()]
+        self.registers.value(register)
     }
 
     /// So many peers are living elsewhere. Returns the number of those here.

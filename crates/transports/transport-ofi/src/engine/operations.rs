@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use weft_fabric::{
     Command, Completion, Notification, Operation as Asked, OperationError, Peer, Register,
-    RemoteKey, Report, Side, Signal, Source, Target, Value,
+    RemoteKey, Report, Side, Signal, Source, Target, Timed, Value,
 };
 use weft_libfabric::{Error, Registration};
 
@@ -220,8 +220,14 @@ impl<N: Nic> Engine<N> {
         if reply == Reply::Event {
             self.places += 1;
             match command {
-                Some(Command::Put | Command::ImmediatePut) => self.count(Register::Puts, 1),
-                Some(Command::Get) => self.count(Register::Gets, 1),
+                Some(Command::Put | Command::ImmediatePut) => {
+                    self.count(Register::Puts, 1);
+                    self.time(number, Timed::Put);
+                }
+                Some(Command::Get) => {
+                    self.count(Register::Gets, 1);
+                    self.time(number, Timed::Get);
+                }
                 Some(Command::Atomic) => self.count(Register::Atomics, 1),
                 _ => {}
             }
@@ -449,6 +455,7 @@ impl<N: Nic> Engine<N> {
             self.give_turn(handle);
         }
         self.release_keys(handle);
+        self.timed(number, is_good);
         if !is_good {
             self.count(Register::Errors, 1);
         } else if reply == Reply::Event {

@@ -13,7 +13,7 @@
 
 use weft_fabric::{
     Command, Completion, Operation as Asked, OperationError, Peer, Register, Report, Source,
-    Target, Value,
+    Target, Timed, Value,
 };
 
 use super::operations::Reply;
@@ -97,6 +97,7 @@ impl<N: Nic> Engine<N> {
         self.places += 1;
         self.count(Register::Puts, 1);
         let number = self.next_number();
+        self.time(number, Timed::Put);
         short.number = number;
         if let Some(pair) = self.pair_mut(handle) {
             pair.post(Out::Short(Box::new(short)));
@@ -126,6 +127,7 @@ impl<N: Nic> Engine<N> {
             && let Some(put) = pair.order.flying.pop_front_if(|put| put.place <= confirmed)
         {
             self.count(Register::PutBytes, put.length);
+            self.timed(put.number, true);
             self.free_place();
         }
     }
@@ -182,6 +184,7 @@ impl<N: Nic> Engine<N> {
     /// Reports the end of a short put, which holds its place until the program takes it.
     fn fail_short(&mut self, context: u64, result: Result<Value, OperationError>) {
         self.count(Register::Errors, 1);
+        self.registers.forget_time();
         self.events.push_back(Queued::Completion(Completion { context, result }));
     }
 }
