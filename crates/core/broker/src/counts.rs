@@ -6,8 +6,8 @@
 //! 144   the times of messages, puts and gets: histograms, in the order of Timed
 //! ```
 //!
-//! The endpoint alone writes them. They are read one by one, so that those of one instant may differ
-//! by an operation that is under way.
+//! The endpoint alone writes them. They are read one by one, so that those of one instant may
+//! differ by an operation that is under way.
 
 use std::os::fd::BorrowedFd;
 
