@@ -8,10 +8,8 @@ import json
 import os
 import pathlib
 import random
-import signal
-import sys
 
-from two_hosts import DIRECTORY, LIMIT, WEFT, hosts, running, sh, text_of, until
+from two_hosts import DIRECTORY, LIMIT, WEFT, hosts, run_case, sh, text_of, until
 
 IQN = "iqn.2026-11.example.weft:far"
 SIZE, PART = 16 << 20, 4 << 20
@@ -119,20 +117,4 @@ def over_the_fabric():
     sh(f"! test -e {one.home}/again0.nbd")
 
 
-def main():
-    try:
-        globals()[sys.argv[2]]()
-    except BaseException:
-        for process, log in running[-12:]:
-            print(f"--- {process.args}\n{text_of(log)[-2000:]}", flush=True)
-        raise
-    finally:
-        for process, _ in running:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                process.kill()
-    print("all of it")
-
-
-main()
+run_case(globals())

@@ -3,12 +3,10 @@
 As hosts.py, whose machine this has, too. PROGRAMS is the directory of the compiled examples.
 """
 
-import os
 import pathlib
-import signal
 import sys
 
-from two_hosts import LIMIT, WEFT, hosts, running, text_of, until
+from two_hosts import LIMIT, WEFT, hosts, run_case, text_of, until
 
 PROGRAMS = pathlib.Path(sys.argv[4])
 
@@ -39,20 +37,4 @@ def c_programs():
     assert "with the number 42\nthe counter is 7\n" in text_of(log), text_of(log)
 
 
-def main():
-    try:
-        globals()[sys.argv[2]]()
-    except BaseException:
-        for process, log in running[-12:]:
-            print(f"--- {process.args}\n{text_of(log)[-2000:]}", flush=True)
-        raise
-    finally:
-        for process, _ in running:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                process.kill()
-    print("all of it")
-
-
-main()
+run_case(globals())

@@ -7,13 +7,12 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
 
 from two_hosts import (
-    DATA_PORTS, DIRECTORY, LIMIT, WEFT, Host, hosts, running, sh, text_of, until)
+    DATA_PORTS, DIRECTORY, LIMIT, WEFT, Host, hosts, run_case, running, sh, text_of, until)
 
 
 def state(host, number):
@@ -213,21 +212,4 @@ def names():
     assert "are both called" in log_of(one.daemon), log_of(one.daemon)
 
 
-def main():
-    case = globals()[sys.argv[2]]
-    try:
-        case()
-    except BaseException:
-        for process, log in running[-12:]:
-            print(f"--- {process.args}\n{text_of(log)[-3000:]}", flush=True)
-        raise
-    finally:
-        for process, _ in running:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                process.kill()
-    print("all of it")
-
-
-main()
+run_case(globals())

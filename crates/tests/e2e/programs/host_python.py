@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from two_hosts import LIMIT, WEFT, hosts, running, text_of, until
+from two_hosts import LIMIT, WEFT, hosts, run_case, text_of, until
 
 os.environ["PYTHONPATH"] = sys.argv[4]
 SIZE = 256 << 10
@@ -77,20 +77,4 @@ def python():
     assert "raised" in text_of(said), text_of(said)
 
 
-def main():
-    try:
-        globals()[sys.argv[2]]()
-    except BaseException:
-        for process, log in running[-12:]:
-            print(f"--- {process.args}\n{text_of(log)[-2000:]}", flush=True)
-        raise
-    finally:
-        for process, _ in running:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                process.kill()
-    print("all of it")
-
-
-main()
+run_case(globals())

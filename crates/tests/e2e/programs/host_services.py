@@ -4,11 +4,9 @@ As hosts.py, whose machine this has, too. PING is the example of a service and i
 """
 
 import json
-import os
-import signal
 import sys
 
-from two_hosts import DIRECTORY, LIMIT, WEFT, hosts, running, sh, text_of, until
+from two_hosts import DIRECTORY, LIMIT, WEFT, hosts, run_case, sh, text_of, until
 
 PING = sys.argv[4]
 BACK = "14 bytes came back"
@@ -77,20 +75,4 @@ def services():
     await_offers(two)
 
 
-def main():
-    try:
-        globals()[sys.argv[2]]()
-    except BaseException:
-        for process, log in running[-12:]:
-            print(f"--- {process.args}\n{text_of(log)[-2000:]}", flush=True)
-        raise
-    finally:
-        for process, _ in running:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                process.kill()
-    print("all of it")
-
-
-main()
+run_case(globals())

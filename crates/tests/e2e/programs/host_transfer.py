@@ -7,10 +7,9 @@ import json
 import os
 import random
 import signal
-import sys
 import time
 
-from two_hosts import DIRECTORY, LIMIT, WEFT, hosts, running, sh, text_of, until
+from two_hosts import DIRECTORY, LIMIT, WEFT, hosts, run_case, sh, text_of, until
 
 MIB = 1 << 20
 
@@ -95,20 +94,4 @@ def transfer():
         sh(f"cmp {src}/large {root}/large{turn}")
 
 
-def main():
-    try:
-        globals()[sys.argv[2]]()
-    except BaseException:
-        for process, log in running[-12:]:
-            print(f"--- {process.args}\n{text_of(log)[-2000:]}", flush=True)
-        raise
-    finally:
-        for process, _ in running:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                process.kill()
-    print("all of it")
-
-
-main()
+run_case(globals())

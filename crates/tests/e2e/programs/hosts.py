@@ -16,7 +16,8 @@ import sys
 import time
 
 from two_hosts import (
-    DATA_PORTS, DIRECTORY, LIMIT, SILENCE_MS, WEFT, hosts, running, sh, sh_text, text_of, until)
+    DATA_PORTS, DIRECTORY, LIMIT, SILENCE_MS, WEFT, hosts, run_case, running, sh, sh_text, text_of,
+    until)
 
 # An end that is told nothing for so long hangs.
 TOLD_WITHIN = 25
@@ -772,23 +773,4 @@ def deaths(rounds):
         assert all(now <= then + 8 for now, then in zip(after, before)), (before, after)
 
 
-def main():
-    case, arguments = globals()[sys.argv[2]], [word for word in sys.argv[4:] if word]
-    try:
-        case(*arguments)
-    except BaseException:
-        # Looks at a daemon are many, and say little.
-        told = [one for one in running if "status" not in one[0].args]
-        for process, log in told[-12:]:
-            print(f"--- {process.args}\n{text_of(log)[-2000:]}", flush=True)
-        raise
-    finally:
-        for process, _ in running:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                process.kill()
-    print("all of it")
-
-
-main()
+run_case(globals(), *[word for word in sys.argv[4:] if word])

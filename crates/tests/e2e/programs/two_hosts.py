@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -164,3 +165,23 @@ def hosts(*options):
     for host in both:
         host.await_both()
     return both
+
+
+def run_case(cases, *arguments):
+    """Runs the case that the command line names. It tells of the programs that were started last if
+    the case fails, and ends all of them."""
+    try:
+        cases[sys.argv[2]](*arguments)
+    except BaseException:
+        # Looks at a daemon are many, and say little.
+        told = [one for one in running if "status" not in one[0].args]
+        for process, log in told[-12:]:
+            print(f"--- {process.args}\n{text_of(log)[-3000:]}", flush=True)
+        raise
+    finally:
+        for process, _ in running:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                process.kill()
+    print("all of it")
