@@ -387,3 +387,18 @@ fn troubleshooting_has_every_reason_for_tcp() {
         names.iter().filter(|name| !page.text.contains(&format!("`{name}`"))).collect();
     assert!(missing.is_empty(), "docs/book/troubleshooting.md does not name {missing:?}");
 }
+
+#[test]
+fn each_promise_has_a_number_of_its_own() {
+    let text = fs::read_to_string(root().join("SPECIFICATION.md")).expect("the file");
+    let is_number = |word: &&str| {
+        word.starts_with(|one: char| one.is_ascii_uppercase())
+            && word.ends_with(|one: char| one.is_ascii_digit())
+    };
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let mut numbers: Vec<_> = rows.filter(is_number).collect();
+    assert!(numbers.len() > 150, "only {} promises were found", numbers.len());
+    numbers.sort_unstable();
+    let twice: Vec<_> = numbers.windows(2).filter(|two| two[0] == two[1]).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+}
