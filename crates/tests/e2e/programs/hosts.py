@@ -726,7 +726,7 @@ def deaths(rounds):
         # Before it measures it needs its daemon, for the keys of its memory; that takes a few
         # hundred packets.
         until("it measures", lambda: one.measures() and one.packets() > sent + 2000)  # noqa: B023
-        time.sleep(chance.random())
+        time.sleep(chance.random() / 4)
         began = time.monotonic()
         if what == "client":
             client.kill()

@@ -328,7 +328,7 @@ def floods(paced=False):
     with Running(1, "iperf3", "-s", "--forceflush") as server:
         server.until("Server listening")
         before = settled(0)[0]
-        tool(0, "iperf3", "-u", "-b", 0, "-l", 200, "-c", "n1", "-t", 3)
+        tool(0, "iperf3", "-u", "-b", 0, "-l", 200, "-c", "n1", "-t", 2)
         sent = settled(0)[0]
         # More than the queues on the way hold, however slow the machine is.
         assert sent["packets"] - before["packets"] > 30_000, sent
@@ -338,10 +338,10 @@ def floods(paced=False):
             return
         # No packet that the device accepted is lost while the daemon is stopped, either.
         pid = json.loads(lab.weft("status", "--node", "lab", "--json").stdout)["pid"]
-        with Running(0, "iperf3", "-u", "-b", 0, "-l", 200, "-c", "n1", "-t", 4) as client:
-            time.sleep(1)
+        with Running(0, "iperf3", "-u", "-b", 0, "-l", 200, "-c", "n1", "-t", 2) as client:
+            time.sleep(0.5)
             os.kill(pid, signal.SIGSTOP)
-            time.sleep(1)
+            time.sleep(0.7)
             os.kill(pid, signal.SIGCONT)
             client.rest()
         # Some of the dropped packets may have been for other nodes.
@@ -357,7 +357,7 @@ def storms():
     """The flood of one node does not silence the other nodes."""
     with Running(1, "iperf3", "-s", "--forceflush") as server:
         server.until("Server listening")
-        flood = ["iperf3", "-u", "-b", 0, "-l", 64, "-P", 2, "-c", "n1", "-t", 4]
+        flood = ["iperf3", "-u", "-b", 0, "-l", 64, "-P", 2, "-c", "n1", "-t", 3]
         with Running(0, *flood) as flooding:
             flooding.until("connected")
             time.sleep(0.5)

@@ -50,7 +50,7 @@ fn leases(under_weft: bool) -> Outcome {
 }
 
 fn seeds() -> std::ops::Range<u64> {
-    let wanted = std::env::var("WEFT_E2E_LENDING_SEEDS").unwrap_or_else(|_| "1..13".into());
+    let wanted = std::env::var("WEFT_E2E_LENDING_SEEDS").unwrap_or_else(|_| "1..7".into());
     let (from, to) = wanted.split_once("..").expect("WEFT_E2E_LENDING_SEEDS=from..to");
     from.parse().expect("a number")..to.parse().expect("a number")
 }
