@@ -55,6 +55,9 @@ enum At {
     Over,
 }
 
+/// The sender and its waiters. Without memory from the heap a state is copied twice as fast.
+const THREADS_MAX: usize = 4;
+
 /// Size of the model, and steps that the code under test takes or leaves out.
 #[derive(Clone, Copy, Default)]
 struct Rules {
@@ -84,40 +87,42 @@ struct Rules {
 struct State {
     memory: [u8; 3],
     /// Stores under way as (place, value). Thread 0 is the sender.
-    buffers: Vec<VecDeque<(usize, u8)>>,
-    at: Vec<At>,
+    buffers: [VecDeque<(usize, u8)>; THREADS_MAX],
+    /// Threads that the rules do not have are over.
+    at: [At; THREADS_MAX],
     sent: u8,
     taken: u8,
-    taken_by: Vec<u8>,
+    taken_by: [u8; THREADS_MAX],
     wakeups: u8,
     /// Number of stale wakeups so far, and number of wakeups that were drained so far.
     stale: u8,
     drained: u8,
     /// The value of `stale` when each waiter armed.
-    stale_before: Vec<u8>,
+    stale_before: [u8; THREADS_MAX],
     sleepers: u8,
     /// The value of `PAYS` that each thread last read or wrote.
-    pays: Vec<u8>,
+    pays: [u8; THREADS_MAX],
     take_backs: u8,
 }
 
 impl State {
     fn new(rules: Rules) -> Self {
-        let mut at = vec![At::Read; rules.waiters + 1];
+        let mut at = [At::Over; THREADS_MAX];
+        at[1..=rules.waiters].fill(At::Read);
         at[0] = if rules.reads_pays_first { At::ReadPays } else { At::Publish };
         Self {
             memory: [0, WATCHING, rules.pays],
-            buffers: vec![VecDeque::new(); rules.waiters + 1],
+            buffers: [const { VecDeque::new() }; THREADS_MAX],
             at,
             sent: 0,
             taken: 0,
-            taken_by: vec![0; rules.waiters + 1],
+            taken_by: [0; THREADS_MAX],
             wakeups: 0,
             stale: 0,
             drained: 0,
-            stale_before: vec![0; rules.waiters + 1],
+            stale_before: [0; THREADS_MAX],
             sleepers: 0,
-            pays: vec![CHEAP; rules.waiters + 1],
+            pays: [CHEAP; THREADS_MAX],
             take_backs: rules.take_backs,
         }
     }
@@ -402,7 +407,8 @@ fn explore(rules: Rules) -> (usize, Option<State>) {
             return (seen.len(), Some(state));
         }
         for state in next {
-            if seen.insert(state.clone()) {
+            if !seen.contains(&state) {
+                seen.insert(state.clone());
                 open.push(state);
             }
         }

@@ -17,7 +17,7 @@ use weft_transport_shm::broker::Limits;
 use weft_transport_shm::local_broker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 
-const ROUNDS: u64 = 300;
+const ROUNDS: u64 = 150;
 /// Large enough that a revocation often meets a copy.
 const BYTES: usize = 2048;
 
