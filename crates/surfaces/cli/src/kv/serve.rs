@@ -100,7 +100,7 @@ fn alone(
         eprintln!("weft: the recovery of {}: {text}", data.display());
     }
     let node = Arc::new(node);
-    run(arguments, listener, Arc::clone(&node) as _, settings)?;
+    run(arguments, shown, listener, Arc::clone(&node) as _, settings)?;
     if let Some(node) = Arc::into_inner(node) {
         node.close()
             .with_context(|| format!("{} could not be closed; nothing is lost", data.display()))?;
@@ -136,7 +136,7 @@ fn in_cluster(
         eprintln!("weft: the lease of the cluster is {} ms", node.lease_ms());
     }
     node.wait_until_usable(USABLE_WITHIN);
-    let served = run(arguments, listener, Arc::clone(&node) as _, settings);
+    let served = run(arguments, shown, listener, Arc::clone(&node) as _, settings);
     node.close();
     served?;
     Ok(ExitCode::SUCCESS)
@@ -144,10 +144,12 @@ fn in_cluster(
 
 fn run(
     arguments: &ServeArguments,
+    shown: SocketAddr,
     listener: Listener,
     node: Arc<dyn Node>,
     settings: Settings,
 ) -> anyhow::Result<()> {
+    eprintln!("weft: serving {} at {shown}", arguments.data.display());
     weft_kv_server::serve(listener, node, settings)
         .with_context(|| format!("the server of {} ended", arguments.data.display()))
 }
