@@ -191,11 +191,20 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         memory: Option<S::Memory>,
         token: Option<S::Token>,
     ) -> Result<u64, Refusal> {
-        if self.core.operations.length() >= self.core.options.operations_max {
+        if self.core.under_way() >= self.core.options.operations_max {
             return Err(Refusal::Busy);
         }
-        let (is_tagged, tag, push) = (false, 0, None);
-        let operation = Operation { peer, token, kind, is_tagged, tag, key, memory, push };
+        let operation = Operation {
+            peer,
+            token,
+            kind,
+            is_tagged: false,
+            tag: 0,
+            key,
+            memory,
+            is_copy: false,
+            push: None,
+        };
         Ok(self.core.operations.insert(operation))
     }
 }
@@ -267,7 +276,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             return;
         }
         // As many as the peer may have under way.
-        if self.operations.length() >= 2 * self.options.operations_max {
+        if self.under_way() >= 2 * self.options.operations_max {
             return self.queue_answer(from, number, Err(Failure::Unsupported));
         }
         let operation = Operation {
@@ -278,6 +287,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             tag: 0,
             key: remote.key,
             memory: Some(memory.clone()),
+            is_copy: false,
             push: None,
         };
         let own = self.operations.insert(operation);

@@ -127,11 +127,14 @@ static void locks(void)
     MPI_Get_accumulate(&real, 1, MPI_DOUBLE, &was, 1, MPI_DOUBLE, 0, 10, 1, MPI_DOUBLE, MPI_SUM,
                        window);
     MPI_Win_flush(0, window);
+    /* btl/ofi of Open MPI 4.1.4 aborts at others than sums, where ranks do not share memory. */
+    int sums = getenv("SUMS_ALONE") != NULL;
+    MPI_Op either = sums ? MPI_SUM : MPI_BOR, most = sums ? MPI_SUM : MPI_MAX;
     int bits = 1 << rank, none;
-    MPI_Get_accumulate(&bits, 1, MPI_INT, &none, 1, MPI_INT, 0, 12, 1, MPI_INT, MPI_BOR, window);
+    MPI_Get_accumulate(&bits, 1, MPI_INT, &none, 1, MPI_INT, 0, 12, 1, MPI_INT, either, window);
     MPI_Request request;
     long ten = 10;
-    MPI_Raccumulate(&ten, 1, MPI_LONG, 0, 13, 1, MPI_LONG, MPI_MAX, window, &request);
+    MPI_Raccumulate(&ten, 1, MPI_LONG, 0, 13, 1, MPI_LONG, most, window, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     /* Accumulates of one origin to one place are in order. */
     for (long i = 0; i < 200; i++)
@@ -152,7 +155,7 @@ static void locks(void)
         CHECK(base[3] == (long)swaps * size);
         CHECK(sum == 0.5 * size);
         CHECK(mask == (1 << size) - 1);
-        CHECK(base[13] == 10);
+        CHECK(base[13] == (sums ? 10 * size : 10));
     }
     MPI_Win_unlock(rank, window);
     MPI_Win_free(&window);
