@@ -12,7 +12,7 @@
 //! | bytes | way | when the sender's memory is free |
 //! |---|---|---|
 //! | up to [`Options::inline_bytes_max`] | in mailbox messages | at once |
-//! | up to [`Options::chunk_bytes_max`], same node | in a chunk that the peer maps | at once |
+//! | up to [`Options::chunk_bytes_max`] | in a chunk that the peer maps, or gets | at once |
 //! | the same, where there is no chunk for the peer | the receiver fetches a copy | at once |
 //! | more | the receiver fetches: by the kernel's copy, else by chunks | when the answer came |
 //!

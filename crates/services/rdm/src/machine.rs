@@ -194,10 +194,10 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         events
     }
 
-    /// Messages that are over for their senders, and that peers have not taken yet.
+    /// Bodies here that peers have not taken yet, of operations that are over for their callers.
     #[must_use]
     pub fn kept(&self) -> usize {
-        self.core.copies_kept
+        self.core.copies_kept + self.core.pool.taken()
     }
 
     /// True if another poll has something to do, without an event.
@@ -272,7 +272,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
                     Ok(region) => core.landing_region = Some(region),
                     Err(_) => {
                         core.gets.pop_front();
-                        core.fail_fetch(get.fetch, Failure::Fault);
+                        core.fail_get(&get, Failure::Fault);
                         continue;
                     }
                 }
@@ -293,7 +293,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
                 Err(OperationError::WouldBlock) => return,
                 Err(_) => {
                     core.gets.pop_front();
-                    core.fail_fetch(get.fetch, Failure::PeerDown);
+                    core.fail_get(&get, Failure::PeerDown);
                 }
             }
         }

@@ -257,7 +257,8 @@ fn name(packet: &mut Packet, label: Label, first: First) {
 impl<E: Endpoint, S: Surface> Core<E, S> {
     /// True if a body of this length may go in a chunk to a peer.
     pub(crate) fn fits_chunk(&mut self, to: PeerId, length: usize) -> bool {
-        length <= self.options.chunk_bytes_max && (self.is_own(to) || self.peers.at(to).maps)
+        let reads = !self.is_near(to) || self.is_own(to) || self.peers.at(to).maps;
+        length <= self.options.chunk_bytes_max && reads
     }
 
     /// Adds where the kernel finds a body, or that it does not: its length, then the spans.

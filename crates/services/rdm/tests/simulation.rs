@@ -620,6 +620,63 @@ fn short_sends_are_over_before_receives_are_there_and_a_dead_peer_frees_them() {
     }
 }
 
+/// They are got when they arrive, and given to receives that come before, meanwhile or later.
+#[test]
+fn messages_that_wait_at_another_node_hold_no_chunk() {
+    let world = SimWorld::new(Settings::seeded(5));
+    let options = Options { maps: false, ..Options::default() };
+    let [mut one, mut other] = [1, 2].map(|node| {
+        let endpoint = world.transport(NodeId(node), 1000).open(&EndpointOptions::default());
+        End::new(endpoint.expect("an endpoint"), node, options.clone())
+    });
+    let to = one.peer(&other);
+    let label = Label { tag: Some(1), data: None };
+    let wanted = Wanted { is_tagged: true, from: None, tag: 1, ignore: 0 };
+    let pass = |one: &mut End<SimEndpoint>, other: &mut End<SimEndpoint>| {
+        for _ in 0..100 {
+            world.advance(1_000);
+            one.poll();
+            other.poll();
+        }
+    };
+    let meeting = Label { tag: Some(2), data: None };
+    assert!(one.rdm.send(to, meeting, &Bytes::zeros(8), How::Sent, None).is_ok());
+    pass(&mut one, &mut other);
+    let (count, length) = (48, 3_000);
+    // Every other receive has less room.
+    let room = |turn: u64| if turn.is_multiple_of(2) { length } else { 1_000 };
+    let memories: Vec<Bytes> = (0..count).map(|turn| Bytes::zeros(room(turn))).collect();
+    for (turn, memory) in (0..).zip(&memories) {
+        if turn % 4 == 0 {
+            other.rdm.receive(&wanted, memory.clone(), None, turn);
+        }
+        let letter = Bytes::new(content(0, 1, 1, turn, length));
+        assert_eq!(one.rdm.send(to, label, &letter, How::Sent, Some(turn)), Ok(Begun::Over));
+        letter.write(0, &vec![0xee; length]).expect("it is there");
+        if turn % 4 == 1 {
+            while other.rdm.waiting_messages() < 2 {
+                world.advance(100);
+                one.poll();
+                other.poll();
+            }
+            other.rdm.receive(&wanted, memory.clone(), None, turn);
+            assert!(other.outcomes.iter().all(|it| it.token != Some(turn)), "its bytes are coming");
+        }
+        pass(&mut one, &mut other);
+        assert_eq!(one.rdm.kept(), 0, "the peer has taken it in turn {turn}");
+        if turn % 4 > 1 {
+            other.rdm.receive(&wanted, memory.clone(), None, turn);
+            pass(&mut one, &mut other);
+        }
+        let ended = other.outcomes.iter().find(|it| it.token == Some(turn)).expect("it ended");
+        let surplus = length - room(turn);
+        let failure = (surplus > 0).then_some(Failure::Truncated);
+        assert_eq!((ended.length, ended.surplus), (room(turn), surplus));
+        assert_eq!(ended.failure, failure);
+        assert_eq!(memory.to_vec(), content(0, 1, 1, turn, length)[..room(turn)], "turn {turn}");
+    }
+}
+
 #[test]
 fn a_death_ends_receives_from_the_dead_one_and_none_from_any_source() {
     for seed in 0..4 {
