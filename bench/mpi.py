@@ -95,11 +95,11 @@ class Way:
         environment = {**os.environ, **self.environment}
         try:
             done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=90, check=False
+                command, env=environment, capture_output=True, text=True, timeout=240, check=False
             )
             out, said, failed = done.stdout, done.stderr[-300:], done.returncode != 0
         except subprocess.TimeoutExpired as late:
-            out, said, failed = (late.stdout or b"").decode(), "no end within 90 s", True
+            out, said, failed = (late.stdout or b"").decode(), "no end within 240 s", True
         if failed:
             print(f"{self.name}: {test}, {ranks} ranks, failed: {said}", file=sys.stderr)
         figures = re.findall(r"^[\d.]+$", out, re.MULTILINE)

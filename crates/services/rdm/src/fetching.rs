@@ -24,8 +24,9 @@ pub(crate) enum Purpose<S: Surface> {
 #[derive(Debug)]
 pub(crate) struct Fetch<S: Surface> {
     pub(crate) peer: PeerId,
-    /// The sender's number of it.
-    number: u64,
+    /// The sender's number of it, by which it is asked and told the end. A body that the sender
+    /// copied to a chunk has none.
+    number: Option<u64>,
     /// As many bytes of it as are wanted.
     memory: S::Memory,
     purpose: Option<Purpose<S>>,
@@ -38,7 +39,7 @@ pub(crate) struct Fetch<S: Surface> {
 impl<S: Surface> Fetch<S> {
     pub(crate) fn new(
         peer: PeerId,
-        number: u64,
+        number: Option<u64>,
         total: u64,
         memory: S::Memory,
         purpose: Purpose<S>,
@@ -50,14 +51,22 @@ impl<S: Surface> Fetch<S> {
     }
 }
 
-/// A part of a body in a chunk of another node.
+/// A chunk of another node that is got.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Get {
     pub(crate) peer: PeerId,
-    pub(crate) fetch: u64,
+    into: Into,
     pub(crate) chunk: u16,
     pub(crate) length: usize,
-    offset: usize,
+}
+
+/// The place of the bytes that are got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Into {
+    /// This offset of a body that is fetched.
+    Fetch(u64, usize),
+    /// A message that waits for a receive.
+    Arrival(u64),
 }
 
 impl<E: Endpoint, S: Surface> Core<E, S> {
@@ -138,9 +147,61 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
 
     fn ask(&mut self, number: u64) {
         let Some(fetch) = self.fetches.get(number) else { return };
+        let Some(theirs) = fetch.number else { return };
         let mut packet = Packet::new(Code::Ask);
-        packet.word(fetch.number).word(number).word(fetch.memory.length() as u64);
+        packet.word(theirs).word(number).word(fetch.memory.length() as u64);
         self.queue(fetch.peer, packet);
+    }
+
+    /// Takes a body that the peer copied to a chunk: at once if the chunk is mapped, else by a get.
+    pub(crate) fn take_chunk(
+        &mut self,
+        from: PeerId,
+        first: First,
+        memory: S::Memory,
+        purpose: Purpose<S>,
+    ) -> Option<()> {
+        if self.reads_chunks_of(from) {
+            let filled = self.fill_from_chunk(from, first, &memory)?;
+            self.fulfil(from, purpose, &memory, filled.map_err(|Fault| Failure::Fault));
+            return Some(());
+        }
+        let fetch = Fetch::new(from, None, u64::from(first.length), memory, purpose);
+        let is_wanted = fetch.memory.length() > 0;
+        let number = self.fetches.insert(fetch);
+        if is_wanted {
+            return self.get_chunk(from, first, Into::Fetch(number, 0));
+        }
+        self.release(from, first.chunk);
+        self.end_fetch(number, Ok(()));
+        Some(())
+    }
+
+    /// Gets a chunk of another node for a message that waits.
+    pub(crate) fn get_arrival(&mut self, from: PeerId, first: First, number: u64) -> Option<()> {
+        self.get_chunk(from, first, Into::Arrival(number))
+    }
+
+    fn get_chunk(&mut self, from: PeerId, first: First, into: Into) -> Option<()> {
+        let (chunk, length) = (first.chunk, first.length as usize);
+        let has_chunk = chunk < self.peers.at(from).hello?.chunks;
+        let fits = length > 0 && length <= self.options.chunk_bytes;
+        // As many as the peer has chunks.
+        if !has_chunk || !fits || self.gets.len() >= usize::from(u16::MAX) {
+            return None;
+        }
+        self.gets.push_back(Get { peer: from, into, chunk, length });
+        Some(())
+    }
+
+    /// A receive takes a message whose chunk is being got.
+    pub(crate) fn redirect(&mut self, arrival: u64, fetch: Fetch<S>) {
+        let number = self.fetches.insert(fetch);
+        let mut gets = self.gets.iter_mut().chain(self.landing.iter_mut().flatten());
+        match gets.find(|get| get.into == Into::Arrival(arrival)) {
+            Some(get) => get.into = Into::Fetch(number, 0),
+            None => self.fail_fetch(number, Failure::PeerDown),
+        }
     }
 
     /// A part of a body that was asked for.
@@ -153,20 +214,10 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         if fetch.peer != from || length == 0 || end > fetch.memory.length() {
             return None;
         }
-        if !self.is_own(from) && self.peers.at(from).window.is_none() {
-            if length > self.options.chunk_bytes || first.chunk >= self.peers.at(from).hello?.chunks
-            {
-                return None;
-            }
-            // As many as the peer has chunks.
-            if self.gets.len() >= usize::from(u16::MAX) {
-                return None;
-            }
-            let get = Get { peer: from, fetch: number, chunk: first.chunk, length, offset };
-            self.gets.push_back(get);
-            return Some(());
-        }
         let target = fetch.memory.part(offset, length);
+        if !self.reads_chunks_of(from) {
+            return self.get_chunk(from, first, Into::Fetch(number, offset));
+        }
         match self.fill_from_chunk(from, first, &target)? {
             Ok(()) => self.part_arrived(number, length),
             Err(Fault) => self.fail_fetch(number, Failure::Fault),
@@ -185,24 +236,43 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
     /// A get has ended, whose bytes are in a place of the landing.
     pub(crate) fn got(&mut self, slot: usize, is_good: bool) {
         let Some(get) = self.landing.get_mut(slot).and_then(Option::take) else { return };
-        let Some(fetch) = self.fetches.get(get.fetch) else { return };
         if !is_good {
             // The key of its chunks is in force as long as the peer lives.
-            self.fail_fetch(get.fetch, Failure::PeerDown);
-            return;
+            return self.fail_get(&get, Failure::PeerDown);
         }
         let Some(region) = &self.landing_region else { return };
         let mut place = slot as u64 * self.options.chunk_bytes as u64;
         let mut read = Ok(());
-        let filled = fetch.memory.fill(get.offset, get.length, &mut |piece| {
-            read = read.clone().and(region.read(place, piece));
-            place += piece.len() as u64;
-        });
-        self.release(get.peer, get.chunk);
-        if filled.is_ok() && read.is_ok() {
-            self.part_arrived(get.fetch, get.length);
-        } else {
-            self.fail_fetch(get.fetch, Failure::Fault);
+        match get.into {
+            Into::Fetch(number, offset) => {
+                let mut length = 0;
+                let filled = self.fetches.get(number).map(|fetch| {
+                    // A receive may have less room.
+                    length = get.length.min(fetch.memory.length() - offset);
+                    fetch.memory.fill(offset, length, &mut |piece| {
+                        read = read.clone().and(region.read(place, piece));
+                        place += piece.len() as u64;
+                    })
+                });
+                self.release(get.peer, get.chunk);
+                match filled {
+                    Some(Ok(())) if read.is_ok() => self.part_arrived(number, length),
+                    _ => self.fail_fetch(number, Failure::Fault),
+                }
+            }
+            Into::Arrival(number) => {
+                let mut bytes = vec![0; get.length];
+                let read = region.read(place, &mut bytes);
+                self.release(get.peer, get.chunk);
+                self.arrived(number, read.is_ok().then_some(bytes));
+            }
+        }
+    }
+
+    pub(crate) fn fail_get(&mut self, get: &Get, failure: Failure) {
+        match get.into {
+            Into::Fetch(number, _) => self.fail_fetch(number, failure),
+            Into::Arrival(number) => self.arrived(number, None),
         }
     }
 
@@ -213,7 +283,9 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
     /// A body is there, or does not come. Its sender is told.
     fn end_fetch(&mut self, number: u64, result: Result<(), Failure>) {
         let Some(mut fetch) = self.fetches.remove(number) else { return };
-        self.queue_answer(fetch.peer, fetch.number, result);
+        if let Some(number) = fetch.number {
+            self.queue_answer(fetch.peer, number, result);
+        }
         match fetch.purpose.take() {
             Some(Purpose::Receive(taken)) => self.end_taken(&taken, fetch.room, result),
             Some(purpose) => self.fulfil(fetch.peer, purpose, &fetch.memory, result),

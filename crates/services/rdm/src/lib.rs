@@ -12,7 +12,8 @@
 //! | bytes | way | when the sender's memory is free |
 //! |---|---|---|
 //! | up to [`Options::inline_bytes_max`] | in mailbox messages | at once |
-//! | up to [`Options::chunk_bytes_max`], same node | in a chunk that the peer maps | at once |
+//! | up to [`Options::chunk_bytes_max`] | in a chunk that the peer maps, or gets | at once |
+//! | the same, where there is no chunk for the peer | the receiver fetches a copy | at once |
 //! | more | the receiver fetches: by the kernel's copy, else by chunks | when the answer came |
 //!
 //! # Promises
@@ -20,7 +21,8 @@
 //!   Writes, reads and atomics of up to [`Options::inline_bytes_max`] bytes take effect in order.
 //! - *Bounds*: a program has at most [`Options::operations_max`] operations under way; a peer that
 //!   causes more than [`Options::replies_max`] packets that it does not take is ended. Messages
-//!   that nobody waits for are limited by memory alone, as MPI demands.
+//!   that nobody waits for are limited by memory alone, as MPI demands: the receiver's, and the
+//!   sender's for copies.
 //! - *Ends*: each operation ends by one [`Outcome`], also if its peer dies.
 //! - *Protection*: nothing that a peer sends is believed. Memory is reached by registrations that
 //!   are looked up here, with their rights and bounds.

@@ -46,6 +46,8 @@ pub(crate) struct Core<E: Endpoint, S: Surface> {
     pub(crate) arrivals: Slab<Arrival>,
     pub(crate) multis: Slab<Multi>,
     pub(crate) operations: Slab<Operation<S>>,
+    /// Those of them that are over for their callers.
+    pub(crate) copies_kept: usize,
     pub(crate) fetches: Slab<Fetch<S>>,
     /// Fetches that the kernel copies.
     pub(crate) copies: VecDeque<u64>,
@@ -120,6 +122,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             arrivals: Slab::new(),
             multis: Slab::new(),
             operations: Slab::new(),
+            copies_kept: 0,
             fetches: Slab::new(),
             copies: VecDeque::new(),
             gets: VecDeque::new(),
@@ -189,6 +192,12 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             self.work();
         }
         events
+    }
+
+    /// Bodies here that peers have not taken yet, of operations that are over for their callers.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.core.copies_kept + self.core.pool.taken()
     }
 
     /// True if another poll has something to do, without an event.
@@ -263,7 +272,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
                     Ok(region) => core.landing_region = Some(region),
                     Err(_) => {
                         core.gets.pop_front();
-                        core.fail_fetch(get.fetch, Failure::Fault);
+                        core.fail_get(&get, Failure::Fault);
                         continue;
                     }
                 }
@@ -284,7 +293,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
                 Err(OperationError::WouldBlock) => return,
                 Err(_) => {
                     core.gets.pop_front();
-                    core.fail_fetch(get.fetch, Failure::PeerDown);
+                    core.fail_get(&get, Failure::PeerDown);
                 }
             }
         }
@@ -567,9 +576,23 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         }
     }
 
+    /// Operations whose callers wait for their ends, and bodies that peers fetch.
+    pub(crate) fn under_way(&self) -> usize {
+        self.operations.length() - self.copies_kept
+    }
+
+    pub(crate) fn remove_operation(&mut self, number: u64) -> Option<Operation<S>> {
+        let operation = self.operations.remove(number)?;
+        self.copies_kept -= usize::from(operation.is_copy);
+        Some(operation)
+    }
+
     /// Reports the end of an operation.
     pub(crate) fn end_operation(&mut self, number: u64, result: Result<(), Failure>) {
-        let Some(operation) = self.operations.remove(number) else { return };
+        let Some(operation) = self.remove_operation(number) else { return };
+        if operation.is_copy {
+            return;
+        }
         let length = operation.memory.as_ref().map_or(0, Memory::length);
         let failed = result.is_err();
         if operation.kind == Kind::ReadBy {

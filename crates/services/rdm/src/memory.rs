@@ -28,6 +28,12 @@ pub trait Memory: Clone {
     #[must_use]
     fn part(&self, at: usize, length: usize) -> Self;
 
+    /// Memory with the same bytes, which is there as long as somebody has it.
+    ///
+    /// # Errors
+    /// As [`Memory::pour`].
+    fn copy(&self) -> Result<Self, Fault>;
+
     /// Lets `take` read its pieces, one after the other.
     ///
     /// # Errors

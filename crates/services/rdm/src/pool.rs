@@ -22,6 +22,11 @@ impl Pool {
         (self.holders.len() * self.bytes) as u64
     }
 
+    /// Chunks that peers have.
+    pub(crate) fn taken(&self) -> usize {
+        self.holders.len() - self.free.len()
+    }
+
     /// Chunks that one peer may have.
     pub(crate) fn share(&self) -> usize {
         self.holders.len() / 2

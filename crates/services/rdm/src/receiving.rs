@@ -101,6 +101,8 @@ enum Waiting {
     Whole(Vec<u8>),
     /// Its bytes are coming.
     Coming(Vec<u8>),
+    /// Its chunk is being got from another node.
+    Got,
     /// It is at the sender.
     Remote { number: u64, spans: Vec<Span> },
     /// Its sender ended before all of it was here.
@@ -301,7 +303,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
                 };
                 let (memory, taken) = self.take_posted(side, spot, card)?;
                 let purpose = Purpose::Receive(taken);
-                let fetch = Fetch::new(from, number, card.total, memory, purpose);
+                let fetch = Fetch::new(from, Some(number), card.total, memory, purpose);
                 self.start_fetch(fetch, spans);
                 Some(())
             }
@@ -347,15 +349,30 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
     ) -> Option<()> {
         let side = usize::from(card.is_tagged);
         let Some(spot) = found else {
+            if !self.reads_chunks_of(card.from) {
+                let number = self.wait(side, envelope, Arrival { card, body: Waiting::Got });
+                return self.get_arrival(card.from, first, number);
+            }
             let mut bytes = vec![0; first.length as usize];
             self.read_chunk(card.from, first, &mut bytes)?;
             self.wait(side, envelope, Arrival { card, body: Waiting::Whole(bytes) });
             return Some(());
         };
         let (memory, taken) = self.take_posted(side, spot, card)?;
-        let written = self.fill_from_chunk(card.from, first, &memory)?;
-        self.received(&taken, &memory, written);
-        Some(())
+        self.take_chunk(card.from, first, memory, Purpose::Receive(taken))
+    }
+
+    /// True if the chunks of a peer are mapped, or the own.
+    pub(crate) fn reads_chunks_of(&mut self, peer: PeerId) -> bool {
+        self.is_own(peer) || self.peers.at(peer).window.is_some()
+    }
+
+    /// The chunk of a message that waits was got, or not.
+    pub(crate) fn arrived(&mut self, number: u64, bytes: Option<Vec<u8>>) {
+        // It may have been discarded.
+        if let Some(arrival) = self.arrivals.get_mut(number) {
+            arrival.body = bytes.map_or(Waiting::Lost, Waiting::Whole);
+        }
     }
 
     /// The place of a chunk in the window of its owner, if the peer may name it.
@@ -492,10 +509,15 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
                 self.received(&taken, &memory, written);
             }
             Waiting::Coming(bytes) => self.hand_over(number, bytes, memory, taken),
+            Waiting::Got => {
+                let (from, total) = (arrival.card.from, arrival.card.total);
+                let purpose = Purpose::Receive(taken);
+                self.redirect(number, Fetch::new(from, None, total, memory, purpose));
+            }
             Waiting::Remote { number, spans } => {
                 let (from, total) = (arrival.card.from, arrival.card.total);
                 let purpose = Purpose::Receive(taken);
-                self.start_fetch(Fetch::new(from, number, total, memory, purpose), spans);
+                self.start_fetch(Fetch::new(from, Some(number), total, memory, purpose), spans);
             }
             Waiting::Lost => self.end_taken(&taken, memory.length(), Err(Failure::PeerDown)),
         }

@@ -191,11 +191,20 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         memory: Option<S::Memory>,
         token: Option<S::Token>,
     ) -> Result<u64, Refusal> {
-        if self.core.operations.length() >= self.core.options.operations_max {
+        if self.core.under_way() >= self.core.options.operations_max {
             return Err(Refusal::Busy);
         }
-        let (is_tagged, tag, push) = (false, 0, None);
-        let operation = Operation { peer, token, kind, is_tagged, tag, key, memory, push };
+        let operation = Operation {
+            peer,
+            token,
+            kind,
+            is_tagged: false,
+            tag: 0,
+            key,
+            memory,
+            is_copy: false,
+            push: None,
+        };
         Ok(self.core.operations.insert(operation))
     }
 }
@@ -267,7 +276,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             return;
         }
         // As many as the peer may have under way.
-        if self.operations.length() >= 2 * self.options.operations_max {
+        if self.under_way() >= 2 * self.options.operations_max {
             return self.queue_answer(from, number, Err(Failure::Unsupported));
         }
         let operation = Operation {
@@ -278,6 +287,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             tag: 0,
             key: remote.key,
             memory: Some(memory.clone()),
+            is_copy: false,
             push: None,
         };
         let own = self.operations.insert(operation);
@@ -302,7 +312,8 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             match self.reach(remote, total, rights) {
                 Ok(memory) => {
                     let purpose = Purpose::Write { answer: None, key, data };
-                    self.start_fetch(Fetch::new(from, number, total, memory, purpose), spans);
+                    let fetch = Fetch::new(from, Some(number), total, memory, purpose);
+                    self.start_fetch(fetch, spans);
                 }
                 Err(failure) => self.queue_answer(from, number, Err(failure)),
             }
@@ -310,18 +321,17 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         }
         let reached = self.reach(remote, u64::from(first.length), rights);
         if first.body == Body::Chunk {
-            let result = match reached {
+            return match reached {
                 Ok(memory) => {
-                    let filled = self.fill_from_chunk(from, first, &memory)?;
-                    filled.map_err(|Fault| Failure::Fault)
+                    let purpose = Purpose::Write { answer: Some(number), key, data };
+                    self.take_chunk(from, first, memory, purpose)
                 }
                 Err(failure) => {
                     self.release(from, first.chunk);
-                    Err(failure)
+                    self.queue_answer(from, number, Err(failure));
+                    Some(())
                 }
             };
-            self.written(from, (number, key, data), first.length as usize, result);
-            return Some(());
         }
         let (bytes, length) = (reader.rest(), first.length as usize);
         if bytes.len() > length || length > 4096 || self.peers.at(from).incoming.is_some() {
@@ -451,12 +461,12 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
                 let (theirs, total) = (reader.word()?, reader.word()?);
                 let spans = spans(&mut reader, total)?;
                 (total == memory.length() as u64).then_some(())?;
-                self.start_fetch(Fetch::new(from, theirs, total, memory, purpose), spans);
+                let fetch = Fetch::new(from, Some(theirs), total, memory, purpose);
+                self.start_fetch(fetch, spans);
             }
             Body::Chunk => {
                 (first.length as usize == memory.length()).then_some(())?;
-                let filled = self.fill_from_chunk(from, first, &memory)?;
-                self.end_operation(number, filled.map_err(|Fault| Failure::Fault));
+                self.take_chunk(from, first, memory, purpose)?;
             }
             Body::Inline => {
                 let (bytes, length) = (reader.rest(), first.length as usize);

@@ -39,6 +39,8 @@ pub(crate) struct Operation<S: Surface> {
     pub(crate) key: u64,
     /// The source of a body, or the target of an answer.
     pub(crate) memory: Option<S::Memory>,
+    /// The memory is a copy: the operation is over for its caller, and its end is told to nobody.
+    pub(crate) is_copy: bool,
     pub(crate) push: Option<Push>,
 }
 
@@ -127,8 +129,8 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         }
         let answered = how == How::Delivered;
         // A chunk: the memory is free at once, if nobody waits for the delivery.
-        if !is_inline
-            && !answered
+        let is_short = !is_inline && !answered && length <= self.core.options.chunk_bytes_max;
+        if is_short
             && self.core.fits_chunk(to, length)
             && let Some(chunk) = self.core.chunk_for(to, (memory, 0, length))
         {
@@ -142,9 +144,13 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             }
             return Ok(Begun::Over);
         }
-        if self.core.operations.length() >= self.core.options.operations_max {
+        if !is_short && self.core.under_way() >= self.core.options.operations_max {
             return Err(Refusal::Busy);
         }
+        // Without a chunk the peer takes the body from a copy: a program may send, wait until its
+        // memory is free, and receive then what the peer sends meanwhile.
+        let memory = if is_short { memory.copy() } else { Ok(memory.clone()) };
+        let memory = &memory.map_err(|_| Refusal::TooLong)?;
         let operation = Operation {
             peer: to,
             token,
@@ -153,8 +159,10 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             tag: label.tag.unwrap_or(0),
             key: 0,
             memory: Some(memory.clone()),
+            is_copy: is_short,
             push: None,
         };
+        self.core.copies_kept += usize::from(is_short);
         let number = self.core.operations.insert(operation);
         let sent = if is_inline {
             let first = First::inline(flags | ANSWERED, short(length));
@@ -171,9 +179,9 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             self.emit(door, to, &packet)
         };
         if sent.is_err() {
-            self.core.operations.remove(number);
+            self.core.remove_operation(number);
         }
-        sent.map(|()| Begun::UnderWay)
+        sent.map(|()| if is_short { Begun::Over } else { Begun::UnderWay })
     }
 
     /// Sends a packet with as many bytes of the body as fit, and the others behind it. If the first
@@ -249,7 +257,8 @@ fn name(packet: &mut Packet, label: Label, first: First) {
 impl<E: Endpoint, S: Surface> Core<E, S> {
     /// True if a body of this length may go in a chunk to a peer.
     pub(crate) fn fits_chunk(&mut self, to: PeerId, length: usize) -> bool {
-        length <= self.options.chunk_bytes_max && (self.is_own(to) || self.peers.at(to).maps)
+        let reads = !self.is_near(to) || self.is_own(to) || self.peers.at(to).maps;
+        length <= self.options.chunk_bytes_max && reads
     }
 
     /// Adds where the kernel finds a body, or that it does not: its length, then the spans.

@@ -62,6 +62,7 @@ enum Pending {
 
 struct Run {
     world: SimWorld,
+    chunk_bytes_max: usize,
     nodes: Vec<Node>,
     random: ChaCha8Rng,
 }
@@ -111,7 +112,7 @@ impl Run {
             let (memory, base) = (node.shared.clone(), 1000);
             assert!(node.end.rdm.register(5, Registration { memory, base, rights }));
         }
-        Self { world, nodes, random }
+        Self { world, chunk_bytes_max: options.chunk_bytes_max, nodes, random }
     }
 
     fn pair(&mut self) -> (usize, usize) {
@@ -160,7 +161,12 @@ impl Run {
         match self.nodes[from].end.rdm.send(peer, label, &memory, how, Some(token)) {
             Ok(begun) => {
                 let ended = begun == Begun::Over;
-                assert!(ended || how != How::Injected, "its memory is used again");
+                let is_short = length <= self.chunk_bytes_max;
+                assert!(ended || how == How::Delivered || !is_short, "it waits for no receive");
+                if ended {
+                    // The memory is the program's again.
+                    memory.write(0, &vec![0xee; length]).expect("it is there");
+                }
                 self.nodes[from].sent.entry((to, tag)).or_default().push(Sent { length, ended });
                 if !ended {
                     self.nodes[from].pending.insert(token, Pending::Send(to, tag, sequence));
@@ -559,6 +565,116 @@ fn a_message_to_oneself_of_a_chunk_is_over_before_a_receive_is_there() {
     pass(&mut end);
     assert_eq!(end.outcomes.iter().filter(|it| it.token == Some(3)).count(), 2);
     assert!(into.to_vec().iter().all(|byte| *byte == 7));
+}
+
+/// Both ends send, and receive when all that they sent is over, as programs of MPI do.
+#[test]
+fn short_sends_are_over_before_receives_are_there_and_a_dead_peer_frees_them() {
+    for seed in 0..8 {
+        let mut run = Run::new(seed, 2);
+        let names = [run.name(0, 1), run.name(1, 0)];
+        let label = Label { tag: Some(1), data: None };
+        let count = 100;
+        for turn in 0..count {
+            for (node, peer) in names.into_iter().enumerate() {
+                let letter = Bytes::new(content(node, 1 - node, 1, turn, 3_000));
+                let send = |run: &mut Run| {
+                    let token = Some(turn);
+                    run.nodes[node].end.rdm.send(peer, label, &letter, How::Sent, token)
+                };
+                let mut begun = send(&mut run);
+                for _ in 0..2_000 {
+                    if begun != Err(Refusal::Busy) {
+                        break;
+                    }
+                    // The mailbox is full.
+                    run.world.advance(10_000);
+                    run.nodes.iter_mut().for_each(|node| node.end.poll());
+                    begun = send(&mut run);
+                }
+                assert_eq!(begun, Ok(Begun::Over), "turn {turn}, seed {seed}");
+                letter.write(0, &[0xee; 3_000]).expect("it is there");
+            }
+        }
+        assert!(run.nodes.iter().all(|node| node.end.rdm.kept() > 0));
+        let wanted = Wanted { is_tagged: true, from: Some(names[1]), tag: 1, ignore: 0 };
+        let memories: Vec<Bytes> = (0..count).map(|_| Bytes::zeros(3_000)).collect();
+        for (token, memory) in (0..).zip(&memories) {
+            run.nodes[1].end.rdm.receive(&wanted, memory.clone(), None, token);
+        }
+        let _ = told(&mut run);
+        for (turn, memory) in (0..).zip(&memories) {
+            assert_eq!(memory.to_vec(), content(0, 1, 1, turn, 3_000), "turn {turn}");
+        }
+        assert_eq!(run.nodes[0].end.rdm.kept(), 0, "the peer has taken all");
+        assert!(run.nodes[1].end.rdm.kept() > 0, "nobody has received these");
+        run.nodes[0].lives = false;
+        run.world.kill(run.nodes[0].end.rdm.name().0);
+        for _ in 0..2_000 {
+            run.world.advance(10_000);
+            run.nodes[1].end.poll();
+        }
+        assert_eq!(run.nodes[1].end.rdm.kept(), 0, "they are freed");
+        let failed = run.nodes[1].end.outcomes.iter().find(|it| it.kind == Kind::Send);
+        assert!(failed.is_none(), "they were over: {failed:?}");
+    }
+}
+
+/// They are got when they arrive, and given to receives that come before, meanwhile or later.
+#[test]
+fn messages_that_wait_at_another_node_hold_no_chunk() {
+    let world = SimWorld::new(Settings::seeded(5));
+    let options = Options { maps: false, ..Options::default() };
+    let [mut one, mut other] = [1, 2].map(|node| {
+        let endpoint = world.transport(NodeId(node), 1000).open(&EndpointOptions::default());
+        End::new(endpoint.expect("an endpoint"), node, options.clone())
+    });
+    let to = one.peer(&other);
+    let label = Label { tag: Some(1), data: None };
+    let wanted = Wanted { is_tagged: true, from: None, tag: 1, ignore: 0 };
+    let pass = |one: &mut End<SimEndpoint>, other: &mut End<SimEndpoint>| {
+        for _ in 0..100 {
+            world.advance(1_000);
+            one.poll();
+            other.poll();
+        }
+    };
+    let meeting = Label { tag: Some(2), data: None };
+    assert!(one.rdm.send(to, meeting, &Bytes::zeros(8), How::Sent, None).is_ok());
+    pass(&mut one, &mut other);
+    let (count, length) = (48, 3_000);
+    // Every other receive has less room.
+    let room = |turn: u64| if turn.is_multiple_of(2) { length } else { 1_000 };
+    let memories: Vec<Bytes> = (0..count).map(|turn| Bytes::zeros(room(turn))).collect();
+    for (turn, memory) in (0..).zip(&memories) {
+        if turn % 4 == 0 {
+            other.rdm.receive(&wanted, memory.clone(), None, turn);
+        }
+        let letter = Bytes::new(content(0, 1, 1, turn, length));
+        assert_eq!(one.rdm.send(to, label, &letter, How::Sent, Some(turn)), Ok(Begun::Over));
+        letter.write(0, &vec![0xee; length]).expect("it is there");
+        if turn % 4 == 1 {
+            while other.rdm.waiting_messages() < 2 {
+                world.advance(100);
+                one.poll();
+                other.poll();
+            }
+            other.rdm.receive(&wanted, memory.clone(), None, turn);
+            assert!(other.outcomes.iter().all(|it| it.token != Some(turn)), "its bytes are coming");
+        }
+        pass(&mut one, &mut other);
+        assert_eq!(one.rdm.kept(), 0, "the peer has taken it in turn {turn}");
+        if turn % 4 > 1 {
+            other.rdm.receive(&wanted, memory.clone(), None, turn);
+            pass(&mut one, &mut other);
+        }
+        let ended = other.outcomes.iter().find(|it| it.token == Some(turn)).expect("it ended");
+        let surplus = length - room(turn);
+        let failure = (surplus > 0).then_some(Failure::Truncated);
+        assert_eq!((ended.length, ended.surplus), (room(turn), surplus));
+        assert_eq!(ended.failure, failure);
+        assert_eq!(memory.to_vec(), content(0, 1, 1, turn, length)[..room(turn)], "turn {turn}");
+    }
 }
 
 #[test]

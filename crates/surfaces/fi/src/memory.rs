@@ -24,11 +24,20 @@ const GUARDED_BYTES: usize = 4096;
 pub struct Pieces {
     /// The first address, and the bytes of all pieces.
     whole: (usize, usize),
-    /// The pieces, if there is more than one. Each receive that waits keeps this structure, so it
-    /// is small for the usual one.
-    several: Option<Arc<Vec<(usize, usize)>>>,
+    /// Each receive that waits keeps this structure, so it is small for the usual one, which is one
+    /// piece of the program.
+    beside: Option<Arc<Beside>>,
     /// Only a part of it may be there.
     is_guarded: bool,
+}
+
+/// What memory has beside its first address and its bytes.
+#[derive(Debug)]
+enum Beside {
+    /// The pieces, which are more than one.
+    Several(Vec<(usize, usize)>),
+    /// The bytes themselves: a copy, which nobody writes to, and which is here as long as this is.
+    Copy(#[expect(dead_code, reason = "it is read by its address")] Vec<u8>),
 }
 
 impl Pieces {
@@ -38,7 +47,7 @@ impl Pieces {
     #[inline]
     pub const fn one(address: usize, length: usize) -> Self {
         let is_guarded = length > PRESENT_BYTES_MAX;
-        Self { whole: (address, length), several: None, is_guarded }
+        Self { whole: (address, length), beside: None, is_guarded }
     }
 
     /// Several pieces; `None` if they are too many, or too long for one memory.
@@ -63,7 +72,8 @@ impl Pieces {
         let length = lengths.try_fold(0_usize, usize::checked_add)?;
         let is_guarded = length > PRESENT_BYTES_MAX;
         let first = several[0].0;
-        Some(Self { whole: (first, length), several: Some(Arc::new(several)), is_guarded })
+        let beside = Some(Arc::new(Beside::Several(several)));
+        Some(Self { whole: (first, length), beside, is_guarded })
     }
 
     /// The address of the first byte.
@@ -72,8 +82,10 @@ impl Pieces {
     }
 
     fn pieces(&self) -> &[(usize, usize)] {
-        let several = self.several.as_ref().map(|several| several.as_slice());
-        several.unwrap_or(std::slice::from_ref(&self.whole))
+        match self.beside.as_deref() {
+            Some(Beside::Several(several)) => several,
+            Some(Beside::Copy(_)) | None => std::slice::from_ref(&self.whole),
+        }
     }
 
     /// The pieces of a range.
@@ -98,7 +110,7 @@ fn present<'a>(address: usize, length: usize) -> &'a [u8] {
     }
     let start: *const u8 = std::ptr::with_exposed_provenance(address);
     // SAFETY: the program passed this memory and does not change it before the operation ends; a
-    // registration is there as long as it is registered.
+    // registration is there as long as it is registered, a copy as long as what names it.
     unsafe { std::slice::from_raw_parts(start, length) }
 }
 
@@ -163,18 +175,25 @@ impl Memory for Pieces {
     }
 
     fn part(&self, at: usize, length: usize) -> Self {
-        if self.several.is_none() {
-            return Self { is_guarded: self.is_guarded, ..Self::one(self.whole.0 + at, length) };
+        if !matches!(self.beside.as_deref(), Some(Beside::Several(_))) {
+            return Self { whole: (self.whole.0 + at, length), ..self.clone() };
         }
         let several: Vec<(usize, usize)> = self.range(at, length).collect();
         let first = several.first().map_or(self.whole.0, |(address, _)| *address);
-        let several = Some(Arc::new(several));
-        Self { whole: (first, length), several, is_guarded: self.is_guarded }
+        let beside = Some(Arc::new(Beside::Several(several)));
+        Self { whole: (first, length), beside, is_guarded: self.is_guarded }
+    }
+
+    fn copy(&self) -> Result<Self, Fault> {
+        let mut bytes = Vec::with_capacity(self.length());
+        self.pour(0, self.length(), &mut |piece| bytes.extend_from_slice(piece))?;
+        let whole = (bytes.as_ptr().expose_provenance(), bytes.len());
+        Ok(Self { whole, beside: Some(Arc::new(Beside::Copy(bytes))), is_guarded: false })
     }
 
     #[inline]
     fn pour(&self, at: usize, length: usize, take: &mut dyn FnMut(&[u8])) -> Result<(), Fault> {
-        if self.is_guarded || self.several.is_some() {
+        if self.is_guarded || self.beside.is_some() {
             return self.pour_pieces(at, length, take);
         }
         take(present(self.whole.0 + at, length));
@@ -183,7 +202,7 @@ impl Memory for Pieces {
 
     #[inline]
     fn fill(&self, at: usize, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Fault> {
-        if self.is_guarded || self.several.is_some() {
+        if self.is_guarded || self.beside.is_some() {
             return self.fill_pieces(at, length, fill);
         }
         fill(present_mut(self.whole.0 + at, length));

@@ -366,11 +366,12 @@ impl Ep {
         }
     }
 
-    /// Sends what waits for peers, for a while: a message may be accepted and not have left.
+    /// Sends what waits for peers, and lets them take what is kept for them, for a while: a message
+    /// may be accepted and not have left.
     #[expect(clippy::disallowed_methods, reason = "a surface has the clock")]
     pub fn leave(&mut self) {
         let start = std::time::Instant::now();
-        while self.rdm.is_busy() && start.elapsed() < LEAVING {
+        while (self.rdm.is_busy() || self.rdm.kept() > 0) && start.elapsed() < LEAVING {
             if self.rdm.poll() == 0 {
                 contention::yield_core();
             }

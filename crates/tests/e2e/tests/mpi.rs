@@ -29,6 +29,8 @@ fn main() -> ExitCode {
         the_log_of_libfabric_has_the_thresholds,
         a_killed_server_ends_a_client_that_waits_for_any_source,
         messages_are_right_between_two_hosts,
+        windows_are_right_between_two_hosts,
+        a_rank_that_ends_on_one_of_two_hosts_ends_the_job,
     ];
     let fabtests = Case::new("the_fabtests_pass", fabtests);
     cases.push(fabtests.long("some 70 programs of libfabric's own run one after the other"));
@@ -171,13 +173,15 @@ fn a_killed_rank_ends_the_job_and_leaves_nothing() -> Outcome {
             assert!(killed.elapsed() < END_WITHIN, "ranks are left");
             std::thread::sleep(Duration::from_millis(20));
         }
-        let is_over = |status: &serde_json::Value| {
-            let is_none = |what: &str| status[what].as_array().is_some_and(Vec::is_empty);
-            is_none("endpoints") && is_none("processes")
-        };
-        let _ = node.await_status("without the endpoints of the job", is_over);
+        let _ = node.await_status("without the endpoints of the job", has_no_programs);
     }
     Ok(())
+}
+
+/// True for the status of a node without endpoints and processes.
+fn has_no_programs(status: &serde_json::Value) -> bool {
+    let is_none = |what: &str| status[what].as_array().is_some_and(Vec::is_empty);
+    is_none("endpoints") && is_none("processes")
 }
 
 fn without_a_daemon_that_can_be_started_the_reason_is_told() -> Outcome {
@@ -273,38 +277,100 @@ fn a_killed_server_ends_a_client_that_waits_for_any_source() -> Outcome {
 
 /// Two network namespaces with a daemon each. Open MPI starts its part on the other host by a
 /// script in place of ssh, and tells hosts apart by their names.
-fn messages_are_right_between_two_hosts() -> Outcome {
-    if !rustix::process::geteuid().is_root() {
-        return Err(Skip("network namespaces need root".to_owned()));
+struct Pair {
+    node: Node,
+    hosts: [Host; 2],
+    agent: PathBuf,
+}
+
+impl Pair {
+    fn joined() -> Result<Self, Skip> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(Skip("network namespaces need root".to_owned()));
+        }
+        weft_libfabric::Library::load().map_err(|error| Skip(error.to_string()))?;
+        let node = Node::without_daemon();
+        let key = host::key(&node, "key");
+        let [first, second] = [Namespace::new(), Namespace::new()];
+        first.cable_to(&second);
+        let mut hosts = [
+            Host::inside(first, "10.9.0.1:7700", "one", &key, &[]),
+            Host::inside(second, "10.9.0.2:7700", "two", &key, &["10.9.0.1:7700"]),
+        ];
+        hosts.iter_mut().for_each(Host::start);
+        hosts[0].await_state("two", "up");
+        hosts[1].await_state("one", "up");
+        let agent = write_agent(&node, &hosts);
+        Ok(Self { node, hosts, agent })
     }
-    weft_libfabric::Library::load().map_err(|error| Skip(error.to_string()))?;
-    let node = Node::without_daemon();
-    let key = host::key(&node, "key");
-    let [first, second] = [Namespace::new(), Namespace::new()];
-    first.cable_to(&second);
-    let mut hosts = [
-        Host::inside(first, "10.9.0.1:7700", "one", &key, &[]),
-        Host::inside(second, "10.9.0.2:7700", "two", &key, &["10.9.0.1:7700"]),
-    ];
-    hosts.iter_mut().for_each(Host::start);
-    hosts[0].await_state("two", "up");
-    hosts[1].await_state("one", "up");
-    let agent = write_agent(&node, &hosts);
-    let path = node.start(node.weft(["fi", "path"])).wait(LIMIT).success();
-    let program = compiled(&node, "messages.c")?;
-    for ranks in [2, 4] {
-        let mut command = node.plain(&agent);
+
+    /// A job with half of its ranks on each host. `words` are further options of the launcher.
+    fn job(&self, ranks: u32, words: &[&str], program: &Path) -> Result<Command, Skip> {
+        let path = self.node.start(self.node.weft(["fi", "path"])).wait(LIMIT).success();
+        let mut command = self.node.plain(&self.agent);
         command.arg("10.9.0.1").arg(program::find("orterun")?);
         command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
         command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
-        command.args(["--mca", "mtl_ofi_provider_include", "weft"]);
+        command.args(["--mca", "mtl_ofi_provider_include", "weft"]).args(words);
         command.args(["--mca", "oob_tcp_if_include", "10.9.0.0/24", "--mca", "plm_rsh_agent"]);
-        command.arg(&agent).args(["-x", "FI_PROVIDER_PATH"]);
+        command.arg(&self.agent).args(["-x", "FI_PROVIDER_PATH"]);
         let each = ranks / 2;
         command.args(["--host", &format!("one:{each},10.9.0.2:{each}"), "-np"]);
-        command.arg(ranks.to_string()).arg(&program);
+        command.arg(ranks.to_string()).arg(program);
         command.env("FI_PROVIDER_PATH", path.stdout.trim());
-        is_right(&node.start(command).wait(2 * LIMIT));
+        Ok(command)
+    }
+}
+
+fn messages_are_right_between_two_hosts() -> Outcome {
+    let pair = Pair::joined()?;
+    let program = compiled(&pair.node, "messages.c")?;
+    for ranks in [2, 4] {
+        is_right(&pair.node.start(pair.job(ranks, &[], &program)?).wait(2 * LIMIT));
+    }
+    Ok(())
+}
+
+/// Dynamic windows are left out: Open MPI 4.1.4 waits there for a lock that it holds itself (its
+/// pull request 10473).
+fn windows_are_right_between_two_hosts() -> Outcome {
+    let pair = Pair::joined()?;
+    let program = compiled(&pair.node, "windows.c")?;
+    let words = ["--mca", "btl", "self,ofi", "--mca", "osc", "rdma"];
+    let words = [&words[..], &["--mca", "btl_ofi_provider_include", "weft"]].concat();
+    let words = [&words[..], &["-x", "WITHOUT_COMPARE_AND_SWAP", "-x", "SUMS_ALONE"]].concat();
+    let mut command = pair.job(4, &words, &program)?;
+    command.args(["fences", "posts", "locks"]);
+    command.env("WITHOUT_COMPARE_AND_SWAP", "1").env("SUMS_ALONE", "1");
+    is_right(&pair.node.start(command).wait(2 * LIMIT));
+    Ok(())
+}
+
+/// The rank is stopped and continued before that, which harms nothing.
+fn a_rank_that_ends_on_one_of_two_hosts_ends_the_job() -> Outcome {
+    let pair = Pair::joined()?;
+    let program = compiled(&pair.node, "loop.c")?;
+    for (victim, signal) in [(0, Signal::KILL), (1, Signal::ABORT)] {
+        let mut job = pair.node.start(pair.job(2, &[], &program)?);
+        job.await_output("begun");
+        let ranks = processes(&program);
+        assert_eq!(ranks.len(), 2);
+        kill_process(ranks[victim], Signal::STOP).expect("it runs");
+        std::thread::sleep(Duration::from_millis(500));
+        kill_process(ranks[victim], Signal::CONT).expect("it is stopped");
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(processes(&program), ranks, "they go on");
+        kill_process(ranks[victim], signal).expect("it runs");
+        let killed = Instant::now();
+        let ended = job.wait(END_WITHIN);
+        assert_ne!(ended.code(), 0, "{}", ended.report());
+        while !processes(&program).is_empty() {
+            assert!(killed.elapsed() < END_WITHIN, "ranks are left");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for host in &pair.hosts {
+            let _ = host.node.await_status("without the endpoints of the job", has_no_programs);
+        }
     }
     Ok(())
 }

@@ -62,6 +62,10 @@ impl Memory for Bytes {
         Self { at: self.at + at, length, ..self.clone() }
     }
 
+    fn copy(&self) -> Result<Self, Fault> {
+        Ok(Self::new(self.to_vec()))
+    }
+
     fn pour(&self, at: usize, length: usize, take: &mut dyn FnMut(&[u8])) -> Result<(), Fault> {
         assert!(at + length <= self.length, "ranges lie inside");
         // In two pieces, so that both ends meet pieces.

@@ -1,5 +1,5 @@
 /* Windows of MPI: every way to order accesses, every kind of operation. Prints "all right" at rank
- * 0 and ends with 0 if all ranks agree. */
+ * 0 and ends with 0 if all ranks agree. The arguments name parts. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,11 +127,14 @@ static void locks(void)
     MPI_Get_accumulate(&real, 1, MPI_DOUBLE, &was, 1, MPI_DOUBLE, 0, 10, 1, MPI_DOUBLE, MPI_SUM,
                        window);
     MPI_Win_flush(0, window);
+    /* btl/ofi of Open MPI 4.1.4 aborts at others than sums, where ranks do not share memory. */
+    int sums = getenv("SUMS_ALONE") != NULL;
+    MPI_Op either = sums ? MPI_SUM : MPI_BOR, most = sums ? MPI_SUM : MPI_MAX;
     int bits = 1 << rank, none;
-    MPI_Get_accumulate(&bits, 1, MPI_INT, &none, 1, MPI_INT, 0, 12, 1, MPI_INT, MPI_BOR, window);
+    MPI_Get_accumulate(&bits, 1, MPI_INT, &none, 1, MPI_INT, 0, 12, 1, MPI_INT, either, window);
     MPI_Request request;
     long ten = 10;
-    MPI_Raccumulate(&ten, 1, MPI_LONG, 0, 13, 1, MPI_LONG, MPI_MAX, window, &request);
+    MPI_Raccumulate(&ten, 1, MPI_LONG, 0, 13, 1, MPI_LONG, most, window, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     /* Accumulates of one origin to one place are in order. */
     for (long i = 0; i < 200; i++)
@@ -152,7 +155,7 @@ static void locks(void)
         CHECK(base[3] == (long)swaps * size);
         CHECK(sum == 0.5 * size);
         CHECK(mask == (1 << size) - 1);
-        CHECK(base[13] == 10);
+        CHECK(base[13] == (sums ? 10 * size : 10));
     }
     MPI_Win_unlock(rank, window);
     MPI_Win_free(&window);
@@ -198,7 +201,10 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (argc > 1 && strcmp(argv[1], parts[i].name) != 0)
+        int named = argc == 1;
+        for (int a = 1; a < argc; a++)
+            named |= strcmp(argv[a], parts[i].name) == 0;
+        if (!named)
             continue;
         double start = MPI_Wtime();
         parts[i].run();
