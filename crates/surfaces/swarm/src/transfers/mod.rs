@@ -16,7 +16,7 @@ use weft_message::Body;
 use weft_session::{End, Options, Sessions, bytes_of};
 use weft_transfer::{Frame, Message};
 
-use crate::plan::{LIVES_MAX, Plan};
+use crate::plan::{Fault, LIVES_MAX, Plan};
 use crate::stage::Stage;
 use crate::workload::Workload;
 use disk::{Disk, Files};
@@ -61,6 +61,7 @@ struct Pair<E: Endpoint> {
 pub(crate) struct Transfers<E: Endpoint> {
     pairs: Vec<Pair<E>>,
     options: Options,
+    may_lose: bool,
 }
 
 impl<E: Endpoint> Transfers<E> {
@@ -75,13 +76,14 @@ impl<E: Endpoint> Transfers<E> {
             },
             ..Options::default()
         };
-        let mut all = Self { pairs: Vec::new(), options };
+        let may_lose = plan.faults.contains(&Fault::Pressure);
+        let mut all = Self { pairs: Vec::new(), options, may_lose };
         let first = random.random_range(0..stage.hosts());
         for number in 0..plan.programs / 2 {
             let hosts = [0, 1].map(|end| (first + 2 * number + end) % stage.hosts());
             all.pairs.push(Pair {
-                reader: Reader::new(all.open(stage, hosts[0])?),
-                writer: Writer::new(all.open(stage, hosts[1])?),
+                reader: Reader::new(all.open(stage, hosts[0])?, may_lose),
+                writer: Writer::new(all.open(stage, hosts[1])?, may_lose),
                 hosts,
                 lives: [0; 2],
                 files: Files::new(),
@@ -220,10 +222,10 @@ impl<E: Endpoint> Workload<E> for Transfers<E> {
         pair.lives[end] += 1;
         if end == 0 {
             stage.world.kill(pair.reader.sessions.endpoint().address());
-            pair.reader = Reader::new(sessions);
+            pair.reader = Reader::new(sessions, self.may_lose);
         } else {
             stage.world.kill(pair.writer.sessions.endpoint().address());
-            pair.writer = Writer::new(sessions);
+            pair.writer = Writer::new(sessions, self.may_lose);
             // A program's death keeps what it wrote; that of its host does not.
             let parts = [1_000, 630, 1_000, 285];
             pair.disk.lose(parts[(pair.lives[end] + place) % parts.len()]);

@@ -49,6 +49,8 @@ struct Run {
     /// Requests of the other end that have no answer yet.
     unanswered: Vec<u32>,
     waits_for_room: bool,
+    /// The other end had no memory for a message.
+    has_lost: bool,
     /// Bytes of files that it read.
     sent: u64,
 }
@@ -61,11 +63,13 @@ pub(super) struct Reader<E: Endpoint> {
     pub ended: Option<End>,
     /// The last run came to its end: what it told, and how many bytes it sent.
     pub over: Option<(Summary, u64)>,
+    /// Programs get no memory for a while.
+    may_lose: bool,
 }
 
 impl<E: Endpoint> Reader<E> {
-    pub fn new(sessions: Sessions<E>) -> Self {
-        Self { sessions, run: None, ended: None, over: None }
+    pub fn new(sessions: Sessions<E>, may_lose: bool) -> Self {
+        Self { sessions, run: None, ended: None, over: None, may_lose }
     }
 
     pub const fn has_run(&self) -> bool {
@@ -96,6 +100,7 @@ impl<E: Endpoint> Reader<E> {
             filled: VecDeque::new(),
             unanswered: Vec::new(),
             waits_for_room: false,
+            has_lost: false,
             sent: 0,
         });
     }
@@ -109,7 +114,13 @@ impl<E: Endpoint> Reader<E> {
                 fault.get_or_insert(why);
             }
         });
-        fault.map_or(Ok(()), Err)
+        match (fault, run) {
+            // Without memory an end loses a message, and the next ones do not fit.
+            (Some(_), Some(run)) if self.may_lose => run.has_lost = true,
+            (Some(why), _) => return Err(why),
+            (None, _) => {}
+        }
+        Ok(())
     }
 
     /// Does one thing. False if there is none.
@@ -118,21 +129,24 @@ impl<E: Endpoint> Reader<E> {
         if !run.is_open {
             return Ok(false);
         }
+        if std::mem::take(&mut run.has_lost) {
+            self.sessions.end(run.session, 4, "a message was lost");
+            return Ok(true);
+        }
         if let Some(number) = run.unanswered.pop() {
             // The end of the session says why not.
             let _ = self.sessions.answer(run.session, number, 0, b"", &[]);
             return Ok(true);
         }
         run.collect(&mut self.sessions);
-        while let Some(event) = run.machine.poll_event() {
-            match event {
-                SourceEvent::Over(summary) => {
-                    self.over = Some((summary, run.sent));
-                    self.sessions.end(run.session, 0, "");
-                    return Ok(true);
-                }
-                event => return Err(format!("a transfer went wrong: {event:?}")),
+        match run.machine.poll_event() {
+            Some(SourceEvent::Over(summary)) => {
+                self.over = Some((summary, run.sent));
+                self.sessions.end(run.session, 0, "");
+                return Ok(true);
             }
+            Some(event) => return Err(format!("a transfer went wrong: {event:?}")),
+            None => {}
         }
         if run.walk_on(files) || run.send(&mut self.sessions)? {
             return Ok(true);
@@ -249,6 +263,7 @@ fn take_in<R: weft_fabric::Region>(
     let session = match &event {
         Event::Opened { session, .. }
         | Event::Request { session, .. }
+        | Event::Answer { session, .. }
         | Event::Pool { session, .. }
         | Event::Moved { session, .. }
         | Event::Room { session }
@@ -263,6 +278,9 @@ fn take_in<R: weft_fabric::Region>(
             for message in frames_of(&body)? {
                 of.machine.message(message).map_err(|offence| offence.to_string())?;
             }
+        }
+        Event::Answer { answer: Err(error), .. } => {
+            of.has_lost |= !matches!(error, RequestError::Session(_));
         }
         Event::Pool { pool, .. } => of.pool = Some(pool),
         Event::Room { .. } => of.waits_for_room = false,

@@ -34,6 +34,8 @@ struct Run<R> {
     messages: VecDeque<Message>,
     unanswered: Vec<u32>,
     waits_for_room: bool,
+    /// The other end had no memory for a message.
+    has_lost: bool,
 }
 
 /// The end.
@@ -44,12 +46,14 @@ pub(super) struct Writer<E: Endpoint> {
     hellos: Vec<SessionId>,
     /// Why the last run ended; taken by the pair.
     pub ended: Option<End>,
+    /// Programs get no memory for a while.
+    may_lose: bool,
 }
 
 impl<E: Endpoint> Writer<E> {
-    pub fn new(mut sessions: Sessions<E>) -> Self {
+    pub fn new(mut sessions: Sessions<E>, may_lose: bool) -> Self {
         sessions.serve(super::protocol(), &(1..=1));
-        Self { sessions, run: None, hellos: Vec::new(), ended: None }
+        Self { sessions, run: None, hellos: Vec::new(), ended: None, may_lose }
     }
 
     pub const fn has_run(&self) -> bool {
@@ -68,14 +72,20 @@ impl<E: Endpoint> Writer<E> {
 
     /// Takes up to so many events.
     pub fn poll(&mut self, now: Duration, budget: usize) -> Result<(), String> {
-        let Self { sessions, run, hellos, ended } = self;
+        let Self { sessions, run, hellos, ended, .. } = self;
         let mut fault = None;
         sessions.poll(now, budget, |event| {
             if let Err(why) = take_in(run, hellos, ended, event) {
                 fault.get_or_insert(why);
             }
         });
-        fault.map_or(Ok(()), Err)
+        match (fault, run) {
+            // Without memory an end loses a message, and the next ones do not fit.
+            (Some(_), Some(run)) if self.may_lose => run.has_lost = true,
+            (Some(why), _) => return Err(why),
+            (None, _) => {}
+        }
+        Ok(())
     }
 
     /// Does one thing. False if there is none.
@@ -85,6 +95,10 @@ impl<E: Endpoint> Writer<E> {
             return Ok(true);
         }
         let Some(run) = &mut self.run else { return Ok(false) };
+        if std::mem::take(&mut run.has_lost) {
+            self.sessions.end(run.session, 4, "a message was lost");
+            return Ok(true);
+        }
         if let Some(number) = run.unanswered.pop() {
             // The end of the session says why not.
             let _ = self.sessions.answer(run.session, number, 0, b"", &[]);
@@ -141,6 +155,7 @@ impl<E: Endpoint> Writer<E> {
             messages: VecDeque::new(),
             unanswered: Vec::new(),
             waits_for_room: false,
+            has_lost: false,
         });
     }
 }
@@ -247,6 +262,10 @@ fn take_in<R: Region>(
             for message in frames_of(&body)? {
                 of.machine.message(message).map_err(|offence| offence.to_string())?;
             }
+        }
+        Event::Answer { session, answer: Err(error), .. } if is_of(session) => {
+            let has_lost = !matches!(error, RequestError::Session(_));
+            run.as_mut().expect("it was looked at").has_lost |= has_lost;
         }
         Event::Block { session, block, length, head } if is_of(session) => {
             run.as_mut().expect("it was looked at").block(block, length, head)?;
