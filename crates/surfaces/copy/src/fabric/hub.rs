@@ -156,7 +156,8 @@ impl Drop for Hub {
 pub(super) enum Came {
     Hello(u16),
     Request(u32, Vec<u8>),
-    Answer,
+    /// An answer, or why a request has none.
+    Answer(Option<String>),
     Pool(PoolId, Shape),
     Block(BlockId, u32, Vec<u8>),
     Moved(Option<String>),
@@ -279,7 +280,9 @@ fn of_event(event: Event<'_, super::lease::FabricRegion>) -> Option<(SessionId, 
         Event::Request { session, number, body, .. } => {
             (session, Came::Request(number, bytes_of(&body)))
         }
-        Event::Answer { session, .. } => (session, Came::Answer),
+        Event::Answer { session, answer, .. } => {
+            (session, Came::Answer(answer.err().map(|error| error.to_string())))
+        }
         Event::Pool { session, pool, shape } => (session, Came::Pool(pool, shape)),
         Event::Block { session, block, length, head } => {
             (session, Came::Block(block, length, head.to_vec()))
