@@ -59,6 +59,15 @@ fn seeds_that_failed_once_break_no_promise() {
     }
 }
 
+/// A session ended behind a request for which its receiver had no memory.
+#[test]
+fn transfers_that_failed_once_break_no_promise() {
+    for seed in [246, 468, 818] {
+        let plan = Plan { kinds: vec![Kind::Transfers], ..Plan::new(seed) };
+        assert_eq!(run(&plan).map(|summary| summary.seed), Ok(seed));
+    }
+}
+
 #[test]
 fn a_seed_gives_the_same_run_each_time() {
     for seed in 0..5 {
