@@ -73,6 +73,12 @@ impl<E: Endpoint> Sessions<E> {
         self.machine.sessions.len()
     }
 
+    /// The things that the messages of the sessions hold.
+    #[must_use]
+    pub fn census(&self) -> weft_message::Census {
+        self.messages.census()
+    }
+
     /// True if nothing is on its way: no frame, no operation.
     #[must_use]
     pub fn is_idle(&self) -> bool {

@@ -113,11 +113,15 @@ impl<R> Session<R> {
             let maximum = u64::from(maximum);
             return Err(Offence::TooMany { what: "open requests", maximum });
         }
-        if number != self.next_of_peer {
+        // One that this end had no memory for has not arrived, and its sender was told: its number
+        // is passed over.
+        if number.wrapping_sub(self.next_of_peer) > u32::MAX / 2 {
             return Err(Offence::OutOfTurn { what: "a request with a wrong number" });
         }
-        self.next_of_peer = self.next_of_peer.wrapping_add(1);
-        self.to_answer.insert(number);
+        self.next_of_peer = number.wrapping_add(1);
+        if !self.to_answer.insert(number) {
+            return Err(Offence::OutOfTurn { what: "the number of an open request" });
+        }
         Ok(())
     }
 

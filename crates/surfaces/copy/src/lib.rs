@@ -17,7 +17,7 @@
 //! | `place`, `remote` | places on other hosts, and copies from and to them |
 //! | `line`, `channel`, `secure` | connections that carry frames; TLS |
 //! | `fabric` | sessions of the fabric, with blocks that the writing end grants |
-//! | `far`, `server` | the far end of a transfer, and a server of a directory |
+//! | `far`, `server`, `users` | the far end of a transfer, a server of a directory, and its users |
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]
 
@@ -47,6 +47,7 @@ mod source_end;
 mod space;
 mod target_end;
 mod tops;
+mod users;
 mod walk;
 mod workers;
 mod writing;
@@ -56,4 +57,4 @@ pub use error::CopyError;
 pub use place::{PORT, Place};
 pub use remote::{Reach, Transport, copy};
 pub use report::{Gauge, Outcome, Reporter, Way};
-pub use server::{ServeOptions, Server, answer_standard};
+pub use server::{Clients, ServeOptions, Server, answer_standard};

@@ -12,9 +12,12 @@ use weft_transfer::{Code, FileId, Leaf, Loaded, Piece, Range, Steadiness, TreePa
 use crate::error::code_of;
 use crate::metadata::{file_id, has_same_bytes};
 use crate::pace::Pace;
+use crate::report::Gauge;
 use crate::space::Space;
 use crate::tops::Tops;
 
+/// Shorter files are read through the page cache.
+const DIRECT_BYTES_MIN: u64 = 1 << 20;
 /// Most ranges of one look at a file.
 const EXTENTS_MAX: usize = 1_024;
 
@@ -24,14 +27,24 @@ pub(crate) struct Reading {
     pub tops: Arc<Tops>,
     pub is_direct: bool,
     pub pace: Pace,
+    pub gauge: Arc<Gauge>,
 }
 
 /// The file that one reader keeps open: pieces of a file come in a row.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
-    last: Option<(TreePath, FileId, OwnedFd)>,
+    last: Option<Open>,
     /// Bytes on their way to a hash.
     scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Open {
+    path: TreePath,
+    id: FileId,
+    file: OwnedFd,
+    /// It was opened past the page cache.
+    is_direct: bool,
 }
 
 fn trouble(error: Errno) -> (Code, String) {
@@ -40,18 +53,21 @@ fn trouble(error: Errno) -> (Code, String) {
 
 impl Reader {
     fn open(&mut self, reading: &Reading, path: &TreePath, id: &FileId) -> Result<&OwnedFd, Errno> {
-        let is_open = matches!(&self.last, Some((at, of, _)) if at == path && of == id);
+        let is_open = matches!(&self.last, Some(last) if last.path == *path && last.id == *id);
         if !is_open {
             self.last = None;
             let file = reading.tops.open(path, OFlags::NOFOLLOW)?;
-            if reading.is_direct && id.size >= 1 << 20 && alignment_of(&file).is_some() {
-                // Files that cannot be read so are read as usual.
-                let _ = rustix::fs::fcntl_setfl(&file, OFlags::DIRECT);
-            }
-            self.last = Some((path.clone(), *id, file));
+            let is_direct = reading.is_direct && id.size >= DIRECT_BYTES_MIN && with_direct(&file);
+            self.last = Some(Open { path: path.clone(), id: *id, file, is_direct });
         }
-        let (_, _, file) = self.last.as_ref().expect("it was just opened");
-        Ok(file)
+        Ok(&self.last.as_ref().expect("it was just opened").file)
+    }
+
+    /// The file that is open is read.
+    fn over(&mut self, reading: &Reading) {
+        if self.last.take().is_some_and(|last| last.is_direct) {
+            Gauge::add(&reading.gauge.files_direct, 1);
+        }
     }
 
     /// Where a file has data from a place on.
@@ -94,7 +110,7 @@ impl Reader {
             Ok(stat) if has_same_bytes(&file_id(&stat), id) => Steadiness::Same,
             _ => Steadiness::Changed,
         };
-        self.last = None;
+        self.over(reading);
         steadiness
     }
 
@@ -130,7 +146,7 @@ impl Reader {
             if !has_same_bytes(&file_id(&fstat(file)?), &piece.id) {
                 steadiness = Steadiness::Changed;
             }
-            self.last = None;
+            self.over(reading);
         }
         self.scratch = scratch;
         let length = u32::try_from(read).expect("as long as the piece, or less");
@@ -154,6 +170,11 @@ pub(crate) fn read_whole(file: &OwnedFd, space: &mut [u8], offset: u64) -> Resul
         read += count;
     }
     Ok(read)
+}
+
+/// Has a file go past the page cache. False if it cannot: it is read and written as usual.
+pub(crate) fn with_direct(file: &OwnedFd) -> bool {
+    alignment_of(file).is_some() && rustix::fs::fcntl_setfl(file, OFlags::DIRECT).is_ok()
 }
 
 /// Takes `O_DIRECT` away. False if it was not there.

@@ -121,7 +121,8 @@ fn connect(place: &Place, reach: &Reach) -> Result<(Line, Far), CopyError> {
                     Err(why) => Some(why),
                 },
             };
-            if let (Transport::Fabric, Some(why)) = (reach.transport, &apart) {
+            // With a key the two may still meet on the fabric behind its proof.
+            if let (Transport::Fabric, Some(why), None) = (reach.transport, &apart, &reach.key) {
                 let (place, why) = (place.to_string(), why.clone());
                 return Err(CopyError::Unreachable { place, why });
             }
@@ -246,9 +247,9 @@ fn open(
     if far.again.is_none() {
         terms.streams = 1;
     }
-    // A server was found on the fabric already, or is not there.
-    let offered =
-        (far.way == Way::Shell && reach.transport != Transport::Tcp).then(|| offer(reach));
+    // A server without a key was found on the fabric already, or is not there.
+    let may_meet = matches!(far.way, Way::Shell | Way::Tls) && reach.transport != Transport::Tcp;
+    let offered = may_meet.then(|| offer(reach));
     let unreachable = |why| Err(CopyError::Unreachable { place: place.to_string(), why });
     let meeting = match &offered {
         Some(Ok(offer)) => Meeting::Nearby { at: offer.place().to_owned() },

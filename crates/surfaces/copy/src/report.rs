@@ -23,6 +23,8 @@ pub struct Gauge {
     pub is_walked: AtomicBool,
     /// Files that are over, as far as this end knows.
     pub files_over: AtomicU64,
+    /// Files that this end opened past the page cache.
+    pub files_direct: AtomicU64,
     /// Bytes that moved.
     pub bytes_moved: AtomicU64,
     /// Troubles that a reporter heard of.

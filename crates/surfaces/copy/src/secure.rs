@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustls::Connection;
-use weft_membership::{FabricKeys, OwnIdentity, Role, Tls, identity_of};
+use weft_membership::{FabricKeys, Identity, OwnIdentity, Role, Tls, identity_of};
 
 use crate::channel::Channel;
 use crate::error::CopyError;
@@ -50,6 +50,68 @@ fn failed(why: impl ToString) -> CopyError {
 
 /// Shakes hands over a connection and proves the key, both ways.
 pub(crate) fn secure(stream: TcpStream, role: Role, key: &Key) -> Result<Channel, CopyError> {
+    match role {
+        Role::Dialer => {
+            let mut hands = shake(stream, role)?;
+            hands.prove(key)?;
+            let shown = hands.hear()?;
+            if !hands.accepts(key, &shown) {
+                return Err(failed("the other end does not know the key"));
+            }
+            Ok(hands.channel())
+        }
+        Role::Listener => answer(stream, [key]).map(|(channel, _)| channel),
+    }
+}
+
+/// Shakes hands with one that dialed, and finds out which of the keys it knows: the number of it is
+/// returned. One that knows none is shown no proof.
+pub(crate) fn answer<'a>(
+    stream: TcpStream,
+    keys: impl IntoIterator<Item = &'a Key>,
+) -> Result<(Channel, usize), CopyError> {
+    let mut hands = shake(stream, Role::Listener)?;
+    let shown = hands.hear()?;
+    let found = keys.into_iter().enumerate().find(|(_, key)| hands.accepts(key, &shown));
+    let (number, key) = found.ok_or_else(|| failed("the other end does not know the key"))?;
+    hands.prove(key)?;
+    Ok((hands.channel(), number))
+}
+
+/// A connection under TLS whose ends have not proved a key yet.
+struct Hands {
+    reading: Reading,
+    writing: Writing,
+    role: Role,
+    exporter: [u8; 32],
+    own: Identity,
+    other: Identity,
+}
+
+impl Hands {
+    fn prove(&mut self, key: &Key) -> Result<(), CopyError> {
+        let proof = key.keys.prove(&self.exporter, self.role, &self.own);
+        self.writing.write_all(&proof).map_err(failed)
+    }
+
+    /// The proof of the other end.
+    fn hear(&mut self) -> Result<[u8; 32], CopyError> {
+        let mut shown = [0; 32];
+        let heard = self.reading.read_exact(&mut shown);
+        heard.map_err(|_| failed("the other end does not accept the key"))?;
+        Ok(shown)
+    }
+
+    fn accepts(&self, key: &Key, shown: &[u8; 32]) -> bool {
+        key.keys.accept(shown, &self.exporter, self.role.other(), &self.other)
+    }
+
+    fn channel(self) -> Channel {
+        Channel::new(self.reading, self.writing)
+    }
+}
+
+fn shake(stream: TcpStream, role: Role) -> Result<Hands, CopyError> {
     let own = OwnIdentity::generate().map_err(failed)?;
     let tls = Tls::of_protocol(&own, ALPN).map_err(failed)?;
     let mut connection = tls.connection(role).map_err(failed)?;
@@ -64,22 +126,13 @@ pub(crate) fn secure(stream: TcpStream, role: Role, key: &Key) -> Result<Channel
     }
     let mut exporter = [0; 32];
     exporter = connection.export_keying_material(exporter, EXPORTER, None).map_err(failed)?;
-    let proof = key.keys.prove(&exporter, role, &own.identity());
-    let identity = identity_of(&connection).ok_or_else(|| failed("it showed no key"))?;
+    let other = identity_of(&connection).ok_or_else(|| failed("it showed no key"))?;
     // Sealed bytes leave at once.
     connection.set_buffer_limit(None);
     let shared = Arc::new(Shared { tls: Mutex::new(connection), writing: Mutex::new(()), stream });
-    let mut reading =
+    let reading =
         Reading { shared: Arc::clone(&shared), space: vec![0; 64 << 10], start: 0, end: 0 };
-    let mut writing = Writing(shared);
-    writing.write_all(&proof).map_err(failed)?;
-    let mut shown = [0; 32];
-    let heard = reading.read_exact(&mut shown);
-    heard.map_err(|_| failed("the other end does not accept the key"))?;
-    if !key.keys.accept(&shown, &exporter, role.other(), &identity) {
-        return Err(failed("the other end does not know the key"));
-    }
-    Ok(Channel::new(reading, writing))
+    Ok(Hands { reading, writing: Writing(shared), role, exporter, own: own.identity(), other })
 }
 
 /// A connection whose halves belong to two threads.

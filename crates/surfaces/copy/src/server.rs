@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
-use weft_membership::Role;
 use weft_open::Opening;
 use weft_transfer::Message;
 
@@ -21,7 +20,8 @@ use crate::far::{More, NoMore, Policy, answer, tuned};
 use crate::line::Line;
 use crate::remote::{plain, standard};
 use crate::root::Root;
-use crate::secure::{Key, secure};
+use crate::secure::{self, Key};
+use crate::users::{self, User};
 
 /// Most connections at a time. Each transfer may take [`Settings::window_bytes`].
 const CONNECTIONS_MAX: usize = 64;
@@ -37,15 +37,25 @@ const MORE_WITHIN: Duration = Duration::from_secs(10);
 pub struct ServeOptions {
     /// Where it listens.
     pub listen: SocketAddr,
-    /// The text of its key file. Off loopback a server without one serves hosts of the fabric
-    /// alone, and does not listen.
-    pub key: Option<String>,
+    /// Who is served.
+    pub clients: Clients,
     /// Whether files are read alone.
     pub is_read_only: bool,
     /// The limits of each transfer.
     pub settings: Settings,
     /// How endpoints are opened.
     pub opening: Opening,
+}
+
+/// The clients of a server.
+#[derive(Clone, Debug)]
+pub enum Clients {
+    /// All that reach it. Off loopback it serves hosts of the fabric alone, and does not listen.
+    All,
+    /// Those that know the key of this text of a key file, and those of the fabric.
+    WithKey(String),
+    /// The users of this text of a file of users, each with a key, a directory and rights.
+    Users(String),
 }
 
 /// 16 random bytes.
@@ -56,17 +66,27 @@ pub(crate) fn random() -> Result<u128, CopyError> {
     Ok(u128::from_le_bytes(bytes))
 }
 
-type Waiting = Arc<Mutex<HashMap<u128, mpsc::Sender<Channel>>>>;
+/// Transfers that wait for further connections, by token, and by the door that they came through.
+type Waiting = Arc<Mutex<HashMap<(usize, u128), mpsc::Sender<Channel>>>>;
+
+/// A way in: the key that opens it, and the rights of who comes.
+#[derive(Debug)]
+struct Door {
+    name: String,
+    key: Option<Key>,
+    policy: Policy,
+}
 
 struct Shared {
-    policy: Policy,
-    key: Option<Key>,
+    /// One, or one for each user.
+    doors: Vec<Door>,
     waiting: Waiting,
     connections: AtomicUsize,
 }
 
 /// Further connections of one transfer.
 struct Further {
+    door: usize,
     token: u128,
     came: mpsc::Receiver<Channel>,
     waiting: Waiting,
@@ -89,7 +109,7 @@ impl More for Further {
 
 impl Drop for Further {
     fn drop(&mut self) {
-        self.waiting.lock().remove(&self.token);
+        self.waiting.lock().remove(&(self.door, self.token));
     }
 }
 
@@ -98,9 +118,7 @@ impl Drop for Further {
 pub struct Server {
     /// `None` if hosts of the fabric alone are served.
     listener: Option<TcpListener>,
-    root: Root,
-    key: Option<Key>,
-    options: ServeOptions,
+    doors: Vec<Door>,
     /// The service on the fabric, or why there is none.
     offer: Result<Offer, String>,
 }
@@ -112,16 +130,19 @@ impl Server {
     /// [`CopyError`]: the address is not of the loopback and there is neither a key nor a fabric,
     /// or the directory or the address cannot be used.
     pub fn new(root: &Path, options: ServeOptions) -> Result<Self, CopyError> {
-        let key = options.key.as_deref().map(Key::of_text).transpose()?;
-        let listens = key.is_some() || options.listen.ip().is_loopback();
         let failed = |why| CopyError::place(root.display(), why);
-        let root = Root::open(root).map_err(failed)?;
+        let doors = doors(Root::open(root).map_err(failed)?, &options)?;
+        let listens = !matches!(options.clients, Clients::All) || options.listen.ip().is_loopback();
         let listen = || TcpListener::bind(options.listen);
         let listener = listens.then(listen).transpose();
         let listener = listener.map_err(|why| CopyError::place(options.listen, why))?;
         let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
         let port = address.map_or(options.listen.port(), |address| address.port());
-        let offer = Offer::new(&options.opening, &server_name(port));
+        let offer = match options.clients {
+            // An endpoint does not say whose it is.
+            Clients::Users(_) => Err("its users show their keys over TCP".to_owned()),
+            _ => Offer::new(&options.opening, &server_name(port)),
+        };
         if let (None, Err(error)) = (&listener, &offer) {
             let why = format!(
                 "is reached from other hosts, so a key is needed (`weft fabric key` makes one), \
@@ -129,7 +150,7 @@ impl Server {
             );
             return Err(CopyError::place(options.listen, why));
         }
-        Ok(Self { listener, root, key, options, offer })
+        Ok(Self { listener, doors, offer })
     }
 
     /// Why it does not serve over the fabric; `None` if it does.
@@ -149,14 +170,8 @@ impl Server {
 
     /// Serves until the process ends.
     pub fn serve(self) -> ! {
-        let policy = Policy {
-            within: Some(Arc::new(self.root)),
-            is_read_only: self.options.is_read_only,
-            settings: self.options.settings,
-            opening: Some(self.options.opening),
-        };
-        let (key, waiting) = (self.key, Waiting::default());
-        let shared = Arc::new(Shared { policy, key, waiting, connections: AtomicUsize::new(0) });
+        let (doors, waiting) = (self.doors, Waiting::default());
+        let shared = Arc::new(Shared { doors, waiting, connections: AtomicUsize::new(0) });
         let Some(listener) = self.listener else {
             let offer = self.offer.expect("there is one, or a listener");
             serve_fabric(&offer, &shared)
@@ -174,6 +189,32 @@ impl Server {
             begin(&shared, from.to_string(), move |shared| converse(stream, shared));
         }
     }
+}
+
+/// The ways in.
+fn doors(root: Root, options: &ServeOptions) -> Result<Vec<Door>, CopyError> {
+    let door = |name: &str, key, root, is_read_only| Door {
+        name: name.to_owned(),
+        key,
+        policy: Policy {
+            within: Some(root),
+            is_read_only: is_read_only || options.is_read_only,
+            settings: options.settings.clone(),
+            opening: Some(options.opening.clone()),
+        },
+    };
+    Ok(match &options.clients {
+        Clients::All => vec![door("a client", None, Arc::new(root), false)],
+        Clients::WithKey(text) => {
+            vec![door("a client", Some(Key::of_text(text)?), Arc::new(root), false)]
+        }
+        Clients::Users(text) => {
+            let users = users::parse(text, &root)?.into_iter();
+            let door =
+                |User { name, key, root, is_read_only }| door(&name, Some(key), root, is_read_only);
+            users.map(door).collect()
+        }
+    })
 }
 
 /// Serves one connection on a thread of its own, if there are not too many.
@@ -208,7 +249,8 @@ fn serve_fabric(offer: &Offer, shared: &Arc<Shared>) -> ! {
 fn converse_on_fabric(mut wire: Wire, shared: &Shared) -> Result<(), CopyError> {
     let heard = wire.hear(HELLO_WITHIN);
     if let Ok(Message::Hello(hello)) = heard {
-        return answer(Line::Fabric(wire), hello, &shared.policy, &mut NoMore);
+        let policy = &shared.doors[0].policy;
+        return answer(Line::Fabric(wire), hello, policy, &mut NoMore);
     }
     wire.end();
     heard?;
@@ -220,24 +262,28 @@ fn converse(stream: TcpStream, shared: &Shared) -> Result<(), CopyError> {
     let again = stream.try_clone().map_err(system)?;
     tuned(&stream)?;
     stream.set_read_timeout(Some(HELLO_WITHIN)).map_err(system)?;
-    let mut channel = match &shared.key {
-        Some(key) => secure(stream, Role::Listener, key)?,
-        None => plain(stream)?,
+    let keys: Vec<&Key> = shared.doors.iter().filter_map(|door| door.key.as_ref()).collect();
+    let (mut channel, door) = match keys.is_empty() {
+        true => (plain(stream)?, 0),
+        // Each door has a key, or the one has none.
+        false => secure::answer(stream, keys)?,
     };
+    let Door { name, policy, .. } = &shared.doors[door];
     let message = channel.hear()?;
     tuned(&again)?;
     match message {
         Message::Hello(hello) => {
             let (send, came) = mpsc::channel();
             let token = random()?;
-            shared.waiting.lock().insert(token, send);
+            shared.waiting.lock().insert((door, token), send);
             let waiting = Arc::clone(&shared.waiting);
-            let mut more = Further { token, came, waiting };
-            answer(Line::Stream(channel), hello, &shared.policy, &mut more)
+            let mut more = Further { door, token, came, waiting };
+            tracing::info!("{name} begins a transfer");
+            answer(Line::Stream(channel), hello, policy, &mut more)
         }
         Message::Attach { token } => {
             // One that names no transfer is dropped.
-            if let Some(send) = shared.waiting.lock().get(&token) {
+            if let Some(send) = shared.waiting.lock().get(&(door, token)) {
                 let _ = send.send(channel);
             }
             Ok(())

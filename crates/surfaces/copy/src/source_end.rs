@@ -97,6 +97,7 @@ impl SourceEnd {
             tops: Arc::clone(&self.tops),
             is_direct: self.terms.is_direct,
             pace: crate::pace::Pace::new(self.terms.bytes_per_second),
+            gauge: Arc::clone(&self.gauge),
         });
         let readers = self.start_readers(&reading)?;
         let walker = self.start_walk()?;

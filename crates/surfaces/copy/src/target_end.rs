@@ -108,8 +108,9 @@ impl TargetEnd {
             // directory to copy into.
             file.append_start();
         }
+        let own = (self.umask, Arc::clone(&self.gauge));
         let options = (self.terms.keeps_all, self.terms.verifies, self.terms.is_direct);
-        let writing = Arc::new(Writing::new(root, file, transfer, options, self.umask));
+        let writing = Arc::new(Writing::new(root, file, transfer, options, own));
         let excludes = weft_transfer::Excludes::new(&self.terms.excludes)?.bare(is_bare);
         let making = Making::new(Arc::clone(&writing), excludes, self.terms.is_dry);
         let writers = self.start_writers(&writing)?;

@@ -21,7 +21,8 @@ use weft_transfer::{
 use crate::error::code_of;
 use crate::journal_file::JournalFile;
 use crate::metadata::{file_id, give};
-use crate::reading::{read_whole, without_direct};
+use crate::reading::{read_whole, with_direct, without_direct};
+use crate::report::Gauge;
 use crate::root::Root;
 use crate::space::{STEP_BYTES, Space};
 
@@ -40,6 +41,7 @@ pub(crate) struct Writing {
     pub verifies: bool,
     pub is_direct: bool,
     pub umask: u32,
+    gauge: Arc<Gauge>,
     files: Mutex<Files>,
 }
 
@@ -90,11 +92,11 @@ impl Writing {
         journal: JournalFile,
         transfer: u128,
         options: (bool, bool, bool),
-        umask: u32,
+        (umask, gauge): (u32, Arc<Gauge>),
     ) -> Self {
         let (keeps_all, verifies, is_direct) = options;
         let files = Mutex::default();
-        Self { root, journal, transfer, keeps_all, verifies, is_direct, umask, files }
+        Self { root, journal, transfer, keeps_all, verifies, is_direct, umask, gauge, files }
     }
 
     /// Stores the pieces of a block.
@@ -197,8 +199,8 @@ impl Writing {
         let id = id_of(entry);
         let made = self.create(entry)?;
         ftruncate(&made.file, id.size)?;
-        if self.is_direct && weft_file_io::alignment_of(&made.file).is_some() {
-            let _ = rustix::fs::fcntl_setfl(&made.file, OFlags::DIRECT);
+        if self.is_direct && with_direct(&made.file) {
+            Gauge::add(&self.gauge.files_direct, 1);
         }
         self.journal.append(&[Record::File { path: PathId::of(&entry.path), id }]);
         let made = Arc::new(made);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_broker::Limits;
-use weft_copy::{ServeOptions, Server, Settings};
+use weft_copy::{Clients, ServeOptions, Server, Settings};
 use weft_fabric::{NodeId, Source};
 use weft_open::{AnyEndpoint, Client, Opening, Waiter, turn};
 use weft_options::Options;
@@ -25,7 +25,7 @@ fn serve(root: &Path) -> (Opening, String) {
     let opening = Opening::with("a test", &Options::default()).by(broker);
     let options = ServeOptions {
         listen: "127.0.0.1:0".parse().expect("an address"),
-        key: None,
+        clients: Clients::All,
         is_read_only: false,
         settings: Settings { window_bytes: 64 << 10, ..Settings::default() },
         opening: opening.clone(),

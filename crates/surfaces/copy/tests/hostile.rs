@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use weft_copy::{CopyError, ServeOptions, Server, Settings};
+use weft_copy::{Clients, CopyError, ServeOptions, Server, Settings};
 use weft_open::Opening;
 use weft_transfer::{
     Block, Entry, FileId, Frame, HEAD_BYTES, Head, Hello, Kind, Leaf, Meeting, Message, Metadata,
@@ -18,7 +18,7 @@ fn serve(root: &Path) -> SocketAddr {
         // No daemon is there, so that there is no fabric.
         opening: Opening::named("a test").expect("sound options").at(Path::new("/none/weft.sock")),
         listen: "127.0.0.1:0".parse().expect("an address"),
-        key: None,
+        clients: Clients::All,
         is_read_only: false,
         settings: Settings::default(),
     };
@@ -210,7 +210,7 @@ fn a_server_off_loopback_needs_a_key() {
         // No daemon is there, so that there is no fabric.
         opening: Opening::named("a test").expect("sound options").at(Path::new("/none/weft.sock")),
         listen: "0.0.0.0:0".parse().expect("an address"),
-        key: None,
+        clients: Clients::All,
         is_read_only: true,
         settings: Settings::default(),
     };

@@ -9,6 +9,7 @@
 //! - messages and notifications of a pair are in order, and their bytes are right;
 //! - bytes of a put are there when it is told, and nothing appears by a key after its revocation;
 //! - whoever was refused for lack of room is told of room;
+//! - a transfer of files that was cut goes on, and under a name is a whole file;
 //! - hosts are told that they do not reach each other only when there was no way;
 //! - no key, region, operation, packet or membership is left.
 //!
@@ -27,6 +28,7 @@ mod plan;
 mod run;
 pub mod sockets;
 mod stage;
+mod transfers;
 mod ways;
 mod workload;
 

@@ -118,8 +118,11 @@ pub enum Kind {
     Sockets,
     /// Ethernet ports.
     Ethernet,
+    /// Transfers of files over sessions.
+    Transfers,
 }
 
+/// Those that are drawn together. Transfers are drawn apart ([`Plan::new`]).
 const KINDS: [Kind; 5] =
     [Kind::Endpoints, Kind::Messages, Kind::Lanes, Kind::Sockets, Kind::Ethernet];
 
@@ -224,12 +227,18 @@ impl Plan {
             ..Settings::seeded(seed)
         };
         let has_faults = random.random_bool(0.85);
+        let mut kinds = some_of(random, &KINDS);
+        // By a stream of their own: a seed that failed before there were transfers still gives the
+        // network and the limits that it gave.
+        if self::random(seed, 4).random_bool(0.4) {
+            kinds.push(Kind::Transfers);
+        }
         Self {
             seed,
             shape,
             settings,
             ruled,
-            kinds: some_of(random, &KINDS),
+            kinds,
             faults: if has_faults { some_of(random, &FAULTS) } else { Vec::new() },
             programs: random.random_range(2..=PROGRAMS_MAX).min(hosts),
             steps: random.random_range(200..1_200),

@@ -15,6 +15,7 @@ use crate::messages::Letters;
 use crate::plan::{Fault, Kind, Plan, one_of, random};
 use crate::sockets::Sockets;
 use crate::stage::Stage;
+use crate::transfers::Transfers;
 use crate::workload::Workload;
 
 /// The time after all was mended within which everything has to settle, in ns.
@@ -123,6 +124,7 @@ impl<'r, 'a, E: Endpoint + 'r> Run<'r, 'a, E> {
                 Kind::Messages => Box::new(Letters::new(plan, stage, &mut random)?),
                 Kind::Sockets => Box::new(Sockets::new(plan, stage, &mut random)?),
                 Kind::Ethernet => Box::new(Ethernet::new(plan, stage, &mut random)?),
+                Kind::Transfers => Box::new(Transfers::new(plan, stage, &mut random)?),
             });
         }
         Ok(Self { plan, stage, random, loads })

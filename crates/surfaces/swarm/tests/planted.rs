@@ -10,7 +10,7 @@ use weft_fabric::{
     Access, Armed, Audience, Capabilities, ConnectError, Endpoint, EndpointAddress, Event,
     GrantError, Group, GroupError, InviteError, Issued, LocalRange, MessageHeader, Operation,
     OperationError, PartitionId, Peer, Reach, Register, RegisterError, RemoteKey, Request,
-    SendError, Ticket, Value, Waited, WindowError,
+    SendError, Source, Ticket, Value, Waited, WindowError,
 };
 use weft_swarm::{Kind, Plan, Violation, run, run_over};
 use weft_transport_sim::{SimEndpoint, SimRegion, SimWindow};
@@ -32,6 +32,8 @@ enum Fault {
     LeakedKey,
     /// An operation ends without a completion.
     LostCompletion,
+    /// A put writes another byte than it was given.
+    DamagedPut,
 }
 
 /// Events of this number and its multiples are the ones that the fault meets.
@@ -146,6 +148,24 @@ impl Endpoint for Faulty {
         self.inner.revoke(key, context)
     }
 
+    fn issue(
+        &mut self,
+        to: Peer,
+        request: Request<'_, SimRegion>,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        if let Request::Put { ranges: [(Source::Bytes(bytes), target)] } = request
+            && self.strikes.fault == Fault::DamagedPut
+            && self.strikes.strike()
+        {
+            let mut bytes = bytes.to_vec();
+            bytes[0] ^= 1;
+            let ranges = &[(Source::Bytes(&bytes), *target)];
+            return self.inner.issue(to, Request::Put { ranges }, operation);
+        }
+        self.inner.issue(to, request, operation)
+    }
+
     fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let mut held = None;
         let Self { inner, strikes, .. } = self;
@@ -174,8 +194,6 @@ impl Endpoint for Faulty {
             context: u64
         ) -> Result<Issued, GrantError>;
         fn resolve(&mut self, of: Peer, key: RemoteKey, context: u64)
-            -> Result<Issued, OperationError>;
-        fn issue(&mut self, to: Peer, request: Request<'_, SimRegion>, operation: Operation)
             -> Result<Issued, OperationError>;
         fn put_notification(&mut self, to: Peer, class: u8, value: u64)
             -> Result<(), OperationError>;
@@ -239,6 +257,7 @@ fn a_lost_wakeup_is_found() {
             (Kind::Messages, "for ever"),
             (Kind::Lanes, "sleeps"),
             (Kind::Sockets, "neither made nor refused"),
+            (Kind::Transfers, "for ever"),
         ],
     );
     are_found(Fault::LostRing, &[(Kind::Lanes, "sleeps"), (Kind::Sockets, "sleep for ever")]);
@@ -254,6 +273,7 @@ fn a_double_delivery_is_found() {
             (Kind::Lanes, "was accepted"),
             (Kind::Sockets, "was accepted"),
             (Kind::Ethernet, "node"),
+            (Kind::Transfers, "never came to its end"),
         ],
     );
 }
@@ -269,6 +289,7 @@ fn a_reordered_message_is_found() {
             (Kind::Messages, ""),
             (Kind::Lanes, "lane"),
             (Kind::Ethernet, "node"),
+            (Kind::Transfers, "never came to its end"),
         ],
     );
 }
@@ -283,14 +304,30 @@ fn a_leaked_region_or_key_is_found() {
             (Kind::Lanes, "region"),
             (Kind::Sockets, "region"),
             (Kind::Ethernet, "region"),
+            (Kind::Transfers, "region"),
         ],
     );
-    are_found(Fault::LeakedKey, &[(Kind::Endpoints, "key"), (Kind::Messages, "keys")]);
+    are_found(
+        Fault::LeakedKey,
+        &[(Kind::Endpoints, "key"), (Kind::Messages, "keys"), (Kind::Transfers, "keys")],
+    );
 }
 
 #[test]
 fn an_operation_without_an_end_is_found() {
-    are_found(Fault::LostCompletion, &[(Kind::Endpoints, "ended"), (Kind::Ethernet, "")]);
+    are_found(
+        Fault::LostCompletion,
+        &[
+            (Kind::Endpoints, "ended"),
+            (Kind::Ethernet, ""),
+            (Kind::Transfers, "never came to its end"),
+        ],
+    );
+}
+
+#[test]
+fn damaged_bytes_are_found() {
+    are_found(Fault::DamagedPut, &[(Kind::Endpoints, ""), (Kind::Transfers, "had other bytes")]);
 }
 
 #[test]
@@ -304,7 +341,7 @@ fn a_stale_route_is_found() {
         run_over(&plan, &|endpoint| endpoint).map(drop)
     };
     let sign = "there was a way all the time";
-    let mut kinds = [Kind::Endpoints, Kind::Messages, Kind::Lanes, Kind::Sockets]
+    let mut kinds = [Kind::Endpoints, Kind::Messages, Kind::Lanes, Kind::Sockets, Kind::Transfers]
         .map(|kind| (kind, sign))
         .to_vec();
     // Ports that never find each other show it at the latest.

@@ -41,6 +41,26 @@ def there(top):
     return sum(os.stat(file).st_blocks * 512 for file in files if file.endswith(".part"))
 
 
+def by_a_user(one, two, words, src):
+    """A user of a server shows a key over TCP, and the bytes go over the fabric behind that."""
+    key = one.run(WEFT, "fabric", "key")
+    (DIRECTORY / "ann.key").write_text(key)
+    os.makedirs(DIRECTORY / "users/ann")
+    users = DIRECTORY / "users.toml"
+    users.write_text(f'[ann]\nkey = "{key.strip()}"\nroot = "ann"\n')
+    users.chmod(0o600)
+    log = two.start(WEFT, "transfer", "serve", "--listen", "0.0.0.0:7798", "--root",
+                    DIRECTORY / "users", "--users", users)[1]
+    until("the server is ready", lambda: "serving" in text_of(log))
+    words = (*words, "--key", str(DIRECTORY / "ann.key"))
+    for name, way, choice in (("x", "fabric", "auto"), ("y", "fabric", "fabric"),
+                              ("z", "tls", "tcp")):
+        shown = json.loads(one.run(*words, "--transport", choice, f"{src}/a",
+                                   f"weft://10.9.0.2:7798/{name}"))
+        assert shown["transport"] == way, shown
+        sh(f"diff -r {src}/a {DIRECTORY}/users/ann/{name}")
+
+
 def transfer():
     """A tree to a server of the other host, by its name, and back by a shell that leads there. Both
     ends are killed amid a transfer, which goes on."""
@@ -67,6 +87,7 @@ def transfer():
     shown = json.loads(one.run(*by_shell, f"host2:{root}/x", str(DIRECTORY / "back")))
     assert shown["transport"] == "fabric", shown
     sh(f"diff -r {src} {DIRECTORY}/back")
+    by_a_user(one, two, words, src)
     for turn, kills_server in enumerate((True, False)):
         place = f"weft://10.9.0.2:7799/large{turn}"
         client, log = one.start(*words, "--bwlimit", "30M", f"{src}/large", place)

@@ -1,5 +1,6 @@
 """Cases of `weft cp`: transfer.py WEFT CASE. Ends with the line "all of it" if all is well."""
-import glob, json, os, random, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+import fcntl, glob, json, os, random, shutil, signal, socket, subprocess, sys, tempfile
+import threading, time
 
 WEFT = sys.argv[1]
 MIB = 1 << 20
@@ -101,7 +102,22 @@ def here():
     weft("-a", "--block-size", "4K", "--no-verify", "--no-resume", "src", "small")
     same("src/", "small/")
     assert leftovers() == []
+    # Past the page cache: files of 1 MiB and more are read so, and those in pieces are written so.
+    direct = os.path.join(tempfile.mkdtemp(dir="."), "dst")
+    shown = report("-a", "--direct", "src", direct)
+    same("src/", direct + "/")
+    opened = os.open("src/a/large", os.O_RDONLY)
+    try:
+        fcntl.fcntl(opened, fcntl.F_SETFL, os.O_DIRECT)
+        lets = True
+    except OSError:
+        lets = False
+    os.close(opened)
+    # Two files, read and written.
+    assert shown["direct"] == (4 if lets else 0), shown["direct"]
+    assert report("-a", "src", "usual")["direct"] == 0
     text = weft("-a", "--stats", "src", "again").stdout
+    assert "opened for O_DIRECT    0 at this end" in text, text
     assert "local (both places are on this host)" in text, text
 
 
@@ -152,7 +168,7 @@ def by_server():
         weft("-a", "--key", "key", url + "/x", "back")
         same("src/", "back/")
         told = weft("-a", "--key", "other", "src", url + "/y", code=2).stderr
-        assert "does not know the key" in told, told
+        assert "does not accept the key" in told, told
         weft("-a", "src", url + "/y", code=2)
         # The server does not leave its directory, whatever links lie there.
         os.symlink(os.path.abspath("outside"), "root/out")
@@ -177,6 +193,58 @@ def by_server():
         same("src/a/", "read/")
         assert shown["transport"] == "tcp", shown
         assert "not written" in weft("src/fifo", url, code=2).stderr
+    finally:
+        server.kill()
+        server.wait()
+    assert leftovers() == [], leftovers()
+
+
+def by_users():
+    """Users of a server, each with a key, a directory and rights."""
+    tree("src")
+    os.makedirs("root/ann")
+    keys = {}
+    for name in ("ann", "bob", "stranger"):
+        line = subprocess.run([WEFT, "fabric", "key"], capture_output=True, text=True, check=True)
+        keys[name] = line.stdout.strip()
+        with open(name, "w") as file:
+            file.write(line.stdout)
+    with open("users", "w") as file:
+        file.write(f'[ann]\nkey = "{keys["ann"]}"\nroot = "ann"\n'
+                   f'[bob]\nkey = "{keys["bob"]}"\nread-only = true\n')
+    words = (WEFT, "transfer", "serve", "--listen", "0.0.0.0:0", "--root", "root", "--users")
+
+    def refused(file):
+        ended = subprocess.run([*words, file], capture_output=True, text=True, timeout=20)
+        assert ended.returncode == 1, ended
+        return ended.stderr
+
+    os.chmod("users", 0o644)
+    assert "others may read the keys" in refused("users")
+    os.chmod("users", 0o600)
+    with open(os.open("twice", os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+        file.write(f'[ann]\nkey = "{keys["ann"]}"\n[bob]\nkey = "{keys["ann"]}"\n')
+    assert "user bob: ann has the same key" in refused("twice")
+    assert "cannot be used with" in subprocess.run([*words, "users", "--key", "ann"],
+                                                   capture_output=True, text=True).stderr
+    server, url = serving("--root", "root", "--users", "users")
+    try:
+        shown = report("-a", "--key", "ann", "--streams", "3", "src", url + "/x")
+        assert shown["transport"] == "tls" and shown["streams"] == 3, shown
+        same("src/", "root/ann/x/")
+        weft("-a", "--key", "ann", url + "/x", "hers")
+        same("src/", "hers/")
+        # A directory is not left, whatever lies beside it.
+        os.mkdir("root/other")
+        for place in ("/../other", "/ann/../../other"):
+            weft("-a", "--key", "ann", "src", url + place, code=2)
+        assert os.listdir("root/other") == []
+        weft("-a", "--key", "bob", url + "/ann/x", "his")
+        same("src/", "his/")
+        assert "not written" in weft("-a", "--key", "bob", "src", url + "/y", code=2).stderr
+        assert "not accept the key" in weft("--key", "stranger", "users", url, code=2).stderr
+        weft("users", url, code=2)
+        assert sorted(os.listdir("root")) == ["ann", "other"]
     finally:
         server.kill()
         server.wait()

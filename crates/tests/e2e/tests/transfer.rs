@@ -9,10 +9,11 @@ use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
 const LIMIT: Duration = Duration::from_secs(80);
 
 /// The cases of `transfer.py`, with the third-party programs that each runs.
-const CASES: [(&str, &[&str]); 17] = [
+const CASES: [(&str, &[&str]); 18] = [
     ("here", &["rsync", "diff"]),
     ("by_shell", &["rsync", "diff"]),
     ("by_server", &["rsync", "diff"]),
+    ("by_users", &["rsync", "diff"]),
     ("fabric", &["rsync", "diff", "cmp"]),
     ("killed", &["rsync", "diff", "pgrep"]),
     ("killed_often", &["rsync", "diff", "pgrep"]),

@@ -33,11 +33,22 @@ Examples:
   weft transfer serve --listen 127.0.0.1:7710 --root /data
   weft transfer serve --listen 0.0.0.0:7710 --root /data --key fabric.key
   weft transfer serve --listen 0.0.0.0:7710 --root /data --key fabric.key --read-only
+  weft transfer serve --listen 0.0.0.0:7710 --root /data --users users.toml
 
 Who has the key reads and writes below the directory with the rights of the user that serves. No
 link below it leads out of it. Off loopback it listens only with a key (`weft fabric key`), and
 serves hosts of the fabric alone without one. Clients of the fabric need no key: they are programs
-of the same user, or of those that the daemon lets use the service transfer.PORT.";
+of the same user, or of those that the daemon lets use the service transfer.PORT.
+
+The file of users is TOML, and only its owner may read it:
+
+  [ann]
+  key = \"weft-fabric-key-1 …\"    # as `weft fabric key` prints it
+  root = \"ann\"                   # below --root; --root itself without it
+  read-only = true               # without it she writes, too
+
+The key that a client has says which user it is: `weft cp --key FILE`. Each client shows it over
+TCP; bytes then go over the fabric where the daemons let both ends meet.";
 
 pub const SIM_EXAMPLES: &str = "\
 Examples:
@@ -195,6 +206,9 @@ pub struct ServeArguments {
     /// The file with the keys that clients have to know
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
+    /// The file of users, each with a key, a directory below --root and rights
+    #[arg(long, value_name = "FILE", conflicts_with = "key")]
+    pub users: Option<PathBuf>,
 }
 
 /// The sizes of blocks that are simulated.

@@ -235,7 +235,7 @@ fn tell(
 ) {
     if arguments.json {
         let mut shown = match result {
-            Ok(outcome) => numbers(outcome, took),
+            Ok(outcome) => numbers(outcome, &notes.gauge, took),
             Err(error) => json!({ "error": error.to_string() }),
         };
         shown["status"] = status.into();
@@ -247,14 +247,14 @@ fn tell(
     match result {
         Ok(outcome) => {
             if arguments.stats {
-                show_stats(outcome, took);
+                show_stats(outcome, &notes.gauge, took);
             }
         }
         Err(error) => eprintln!("weft: {error}"),
     }
 }
 
-fn numbers(outcome: &Outcome, took: Duration) -> Value {
+fn numbers(outcome: &Outcome, gauge: &Gauge, took: Duration) -> Value {
     let summary = outcome.summary;
     json!({
         "files": summary.files,
@@ -263,6 +263,7 @@ fn numbers(outcome: &Outcome, took: Duration) -> Value {
         "received": summary.received,
         "resumed": summary.resumed,
         "by_system": summary.by_system,
+        "direct": gauge.files_direct.load(Ordering::Relaxed),
         "repaired": summary.repaired,
         "deleted": summary.deleted,
         "troubled": summary.troubled,
@@ -276,11 +277,12 @@ fn numbers(outcome: &Outcome, took: Duration) -> Value {
     })
 }
 
-fn show_stats(outcome: &Outcome, took: Duration) {
+fn show_stats(outcome: &Outcome, gauge: &Gauge, took: Duration) {
     let summary = outcome.summary;
     let seconds = took.as_secs_f64();
     #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
     let rate = summary.bytes as f64 / seconds.max(1e-9) / 1e6;
+    let direct = gauge.files_direct.load(Ordering::Relaxed);
     let lines = [
         ("files", summary.files.to_string()),
         ("directories, links, …", summary.others.to_string()),
@@ -288,6 +290,7 @@ fn show_stats(outcome: &Outcome, took: Duration) {
         ("bytes in blocks", summary.received.to_string()),
         ("bytes that were there", summary.resumed.to_string()),
         ("files by the system", summary.by_system.to_string()),
+        ("opened for O_DIRECT", format!("{direct} at this end")),
         ("pieces repaired", summary.repaired.to_string()),
         ("removed", summary.deleted.to_string()),
         ("failed", summary.troubled.to_string()),

@@ -2,10 +2,12 @@
 
 mod sim;
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
-use weft_copy::{ServeOptions, Server, Settings, answer_standard};
+use anyhow::{Context, ensure};
+use weft_copy::{Clients, ServeOptions, Server, Settings, answer_standard};
 
 use crate::arguments::transfer::{ServeArguments, TransferCommand};
 use crate::configuration::Configuration;
@@ -35,12 +37,17 @@ pub fn transfer(
 }
 
 fn serve(arguments: &ServeArguments, configuration: &Configuration) -> anyhow::Result<ExitCode> {
-    let key = arguments.key.as_ref().map(|file| {
-        std::fs::read_to_string(file).with_context(|| format!("the key file {}", file.display()))
-    });
+    let clients = match (&arguments.key, &arguments.users) {
+        (_, Some(file)) => Clients::Users(text_of_users(file)?),
+        (Some(file), None) => Clients::WithKey(
+            std::fs::read_to_string(file)
+                .with_context(|| format!("the key file {}", file.display()))?,
+        ),
+        (None, None) => Clients::All,
+    };
     let options = ServeOptions {
         listen: arguments.listen,
-        key: key.transpose()?,
+        clients,
         is_read_only: arguments.read_only,
         settings: Settings::default(),
         opening: of_transfers("weft transfer", &configuration.options),
@@ -60,4 +67,13 @@ fn serve(arguments: &ServeArguments, configuration: &Configuration) -> anyhow::R
         }
     }
     server.serve()
+}
+
+/// The text of a file of users, which nobody else may read: it has their keys.
+fn text_of_users(file: &Path) -> anyhow::Result<String> {
+    let shown = file.display();
+    let about = || format!("the file of users {shown}");
+    let mode = std::fs::metadata(file).with_context(about)?.mode();
+    ensure!(mode & 0o077 == 0, "others may read the keys in {shown}; run chmod 600 {shown}");
+    std::fs::read_to_string(file).with_context(about)
 }

@@ -29,6 +29,31 @@ const EVENTS_A_TURN: usize = 64;
 /// How soon it looks again for a loop that was behind.
 const LOOK_BEHIND: Duration = Duration::from_millis(2);
 
+/// Looks in a row at an endpoint that lets nobody sleep and tells nothing.
+const LOOKS_MAX: u32 = 200;
+
+/// How soon the thread looks again at an endpoint that does not let it sleep.
+///
+/// Libfabric moves the bytes of a long put as long as somebody looks, and tells of its end alone. A
+/// sleep of a millisecond amid each put lets the sockets run full, and both ends wait for most of
+/// the time. An endpoint that has nothing to move and lets nobody sleep all the same is not looked
+/// at for ever.
+#[derive(Debug, Default)]
+struct Looks(u32);
+
+impl Looks {
+    /// The endpoint told something, or lets the thread sleep.
+    const fn told(&mut self) {
+        self.0 = 0;
+    }
+
+    /// It does neither, and wants to be looked at within some time.
+    fn within(&mut self, time: Duration) -> Duration {
+        self.0 = (self.0 + 1).min(LOOKS_MAX);
+        if self.0 < LOOKS_MAX { Duration::ZERO } else { time }
+    }
+}
+
 /// An order to the thread.
 #[derive(Debug)]
 pub(crate) enum Order {
@@ -108,7 +133,8 @@ impl Hub {
             early = Some(heard);
         }
         let at_post = Arc::clone(&post);
-        let running = Running { post: at_post, sessions, talks, arrived };
+        let looks = Looks::default();
+        let running = Running { post: at_post, sessions, talks, arrived, looks };
         let thread = std::thread::Builder::new().name("weft-fabric".to_owned());
         let thread = thread.spawn(move || running.run()).map_err(failed)?;
         Ok((Arc::new(Self { post, thread: Some(thread) }), early))
@@ -130,7 +156,8 @@ impl Drop for Hub {
 pub(super) enum Came {
     Hello(u16),
     Request(u32, Vec<u8>),
-    Answer,
+    /// An answer, or why a request has none.
+    Answer(Option<String>),
     Pool(PoolId, Shape),
     Block(BlockId, u32, Vec<u8>),
     Moved(Option<String>),
@@ -143,6 +170,7 @@ struct Running {
     sessions: Sessions<AnyEndpoint>,
     talks: HashMap<SessionId, Talk>,
     arrived: Option<mpsc::Sender<(SessionId, Early)>>,
+    looks: Looks,
 }
 
 impl Running {
@@ -164,22 +192,28 @@ impl Running {
             };
             self.sleep(within);
             self.sessions.poll(now(), EVENTS_A_TURN, |event| came.extend(of_event(event)));
+            if !came.is_empty() {
+                self.looks.told();
+            }
             for (id, one) in came.drain(..) {
                 self.take_in(id, one);
             }
         }
     }
 
-    /// Sleeps until the endpoint has events or the bell was rung. It does not spin before: a block
-    /// takes much longer than to be woken, and a thread that spins takes a processor from those
-    /// that read and write.
+    /// Sleeps until the endpoint has events or the bell was rung. It does not spin before where the
+    /// endpoint lets it sleep: a block takes much longer than to be woken, and a thread that spins
+    /// takes a processor from those that read and write.
     fn sleep(&mut self, within: Duration) {
         let due = self.sessions.timeout().map(|due| due.saturating_sub(now()));
         let within = due.map_or(within, |due| due.min(within));
         let (is_watched, within) = match self.sessions.arm() {
             Armed::Busy => (false, Duration::ZERO),
-            Armed::Sleep => (true, within),
-            Armed::PollWithin(time) => (false, within.min(time)),
+            Armed::Sleep => {
+                self.looks.told();
+                (true, within)
+            }
+            Armed::PollWithin(time) => (false, within.min(self.looks.within(time))),
         };
         let mut files = vec![PollFd::new(&self.post.bell, PollFlags::IN)];
         if is_watched {
@@ -246,7 +280,9 @@ fn of_event(event: Event<'_, super::lease::FabricRegion>) -> Option<(SessionId, 
         Event::Request { session, number, body, .. } => {
             (session, Came::Request(number, bytes_of(&body)))
         }
-        Event::Answer { session, .. } => (session, Came::Answer),
+        Event::Answer { session, answer, .. } => {
+            (session, Came::Answer(answer.err().map(|error| error.to_string())))
+        }
         Event::Pool { session, pool, shape } => (session, Came::Pool(pool, shape)),
         Event::Block { session, block, length, head } => {
             (session, Came::Block(block, length, head.to_vec()))
@@ -258,4 +294,21 @@ fn of_event(event: Event<'_, super::lease::FabricRegion>) -> Option<(SessionId, 
         Event::Ended { session, why, .. } => (session, Came::Ended(why.to_string())),
         Event::Opened { .. } | Event::Cancelled { .. } | Event::Endpoint(_) => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_that_moves_bytes_is_looked_at_at_once_and_one_that_does_not_is_slept_on() {
+        let (mut looks, soon) = (Looks::default(), Duration::from_millis(1));
+        let at_once = |looks: &mut Looks| {
+            (0..10 * LOOKS_MAX).filter(|_| looks.within(soon) == Duration::ZERO).count()
+        };
+        assert_eq!(at_once(&mut looks), LOOKS_MAX as usize - 1, "and slept on from then on");
+        assert_eq!(at_once(&mut looks), 0);
+        looks.told();
+        assert_eq!(at_once(&mut looks), LOOKS_MAX as usize - 1, "anew behind each event");
+    }
 }

@@ -373,8 +373,13 @@ impl Talk {
                 self.unanswered.push(number);
                 self.messages(&bytes)
             }
-            Came::Answer => {
+            Came::Answer(lost) => {
                 self.asked -= 1;
+                // The other end had no memory for the messages of the request. Without them this
+                // run would wait for ever; the same command goes on.
+                if let Some(why) = lost {
+                    self.give_up(id, &why, sessions);
+                }
                 Ok(())
             }
             Came::Pool(pool, shape) => {
