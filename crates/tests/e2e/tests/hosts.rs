@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Case::new("socket_programs", || run("socket_programs", &[], "")),
         Case::new("socket_descriptors", || run("socket_descriptors", &[], "")),
         Case::new("socket_ends", || run("socket_ends", &[], "")),
+        Case::new("socket_exiting", || run("socket_exiting", &["gcc"], "")),
         Case::new("socket_children", || run("socket_children", &["gcc"], "")),
         Case::new("socket_redis", || {
             run("socket_redis", &["redis-server", "redis-cli", "redis-benchmark"], "")
