@@ -125,8 +125,8 @@ fn kill_daemon(kills: u64) -> Outcome {
     Ok(())
 }
 
-/// A daemon that does not answer in time is not gone: what is asked before and then is answered when
-/// it goes on.
+/// A daemon that does not answer in time is not gone: what is asked before and then is answered
+/// when it goes on.
 fn late_daemon() -> Outcome {
     let node = Node::new();
     let mut command = node.program(true, program::python()?);
