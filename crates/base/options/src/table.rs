@@ -354,8 +354,8 @@ options! {
         unit: "ms",
         category: ForDaemon,
         effect: Programs,
-        text: "How long a program waits for an answer of the daemon before its connections stay on \
-               TCP; more where processors are so busy that the daemon comes late. No memory.",
+        text: "How long a program waits for an answer of the daemon before it goes on over TCP. \
+               The connection moves when the answer comes. No memory.",
     }
     "daemon.endpoints_max" => DaemonEndpointsMax, daemon_endpoints_max -> usize {
         kind: integer(256, 1, 4096),

@@ -215,11 +215,11 @@ impl Work {
 /// Why a connection stayed on TCP. The number is the offset of its counter from [`REASONS`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TcpReason {
-    /// The other end does not run under weft.
+    /// The other end does not run under weft, or did not ask.
     PeerNotWeft = 0,
     /// No node daemon answered.
     NoDaemon = 1,
-    /// The node daemon went away before the two ends agreed.
+    /// The node daemon went away, or did not answer, before the two ends agreed.
     DaemonLost = 2,
     /// The node daemon refused the connection.
     DaemonRefused = 3,
@@ -311,9 +311,11 @@ impl TcpReason {
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            Self::PeerNotWeft => "the other end does not run under weft",
+            Self::PeerNotWeft => {
+                "the other end does not run under weft, or weft does not see how it waits"
+            }
             Self::NoDaemon => "no node daemon answered",
-            Self::DaemonLost => "the node daemon went away while the ends agreed",
+            Self::DaemonLost => "the node daemon was late or went away while the ends agreed",
             Self::DaemonRefused => "the node daemon refused",
             Self::NotLocal => "the other end is on another host",
             Self::Disabled => "switched off (socket.enable)",
@@ -335,8 +337,8 @@ impl TcpReason {
                  of the program's own, which weft does not see"
             }
             Self::PeerUnseen => {
-                "the other end is under weft and did not ask to move: several processes or the C \
-                 library's streams used it there, or it had no room"
+                "the other end is under weft and did not ask to move: several processes, the C \
+                 library's streams or system calls of its own used it there, or it had no room"
             }
         }
     }

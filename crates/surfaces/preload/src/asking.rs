@@ -229,8 +229,7 @@ impl Connection {
             control::Answer::Matched(memory) => self.attach(fd, &memory),
             control::Answer::Refused(reason) => Err(reason),
             control::Answer::Wanted(_) => Err(TcpReason::Other),
-            // The peer of a connection that had a lane before runs under weft.
-            control::Answer::Pending { listening: false } if !self.has(flag::COUNTED) => {
+            control::Answer::Pending { listening: false } if self.goes_without_listener() => {
                 control::withdraw(self.token());
                 Err(TcpReason::PeerNotWeft)
             }
@@ -253,6 +252,12 @@ impl Connection {
         }
     }
 
+    /// True for an end that stays on TCP if no program under weft listens at the address. The peer
+    /// of a connection that had a lane before runs under weft.
+    fn goes_without_listener(&self) -> bool {
+        self.side() == Side::Connected && !self.has(flag::COUNTED)
+    }
+
     pub fn ask_again(&self, fd: RawFd) -> Phase {
         let attached = match carrier::look(self.token()) {
             carrier::Look::Nothing => self.asks_daemon_again(fd),
@@ -262,6 +267,7 @@ impl Connection {
         };
         match attached {
             Ok(decided) => decided,
+            Err(TcpReason::DaemonLost) => self.puts_off(),
             Err(reason) => {
                 self.decline(fd, reason);
                 Phase::Declined
@@ -275,7 +281,13 @@ impl Connection {
             // Other connections may have taken the last lane since the offer.
             control::Offered::Wanted(_) if !self.has_room_for_a_lane() => Ok(Phase::Fresh),
             control::Offered::Wanted(how) => self.make_lane(fd, how),
-            control::Offered::Lost(reason) => Err(reason),
+            control::Offered::Lost(TcpReason::PeerNotWeft) if !self.goes_without_listener() => {
+                Ok(Phase::Pending)
+            }
+            control::Offered::Lost(reason) => {
+                control::withdraw(self.token());
+                Err(reason)
+            }
             control::Offered::Pending => Ok(Phase::Pending),
         }
     }

@@ -3,7 +3,8 @@
 //! The channel is opened at the first offer and has a number far above those that programs use.
 //! Before each use it is compared with what was opened, since a program may close all descriptors
 //! it does not know. If the channel or the daemon is gone, it is opened again, at most once a
-//! second. When anything fails, the connection stays on TCP.
+//! second. When anything fails, the connection stays on TCP. A daemon that is late is not gone: the
+//! offer is pending, and calls do not wait for the daemon in the next second.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -34,6 +35,10 @@ static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
 /// How many answers for other connections are kept until those ask.
 const ANSWERS_MAX: usize = 1024;
 
+/// How long the daemon may take to bring a lane that a relative uses, in milliseconds: without it
+/// the connection cannot be used.
+const JOIN_MS: u32 = 10_000;
+
 /// Tokens begin at 1, so no offer has this one.
 const NOBODY: u64 = 0;
 
@@ -46,8 +51,12 @@ struct State {
     wanted: Vec<(u64, Wanted)>,
     /// Offers to which the daemon's last answer was that the other end has not come.
     pending: Vec<u64>,
-    /// Offers that were pending when the channel was closed, until their connections ask.
-    lost: Vec<u64>,
+    /// Those of them to which the daemon has not answered at all.
+    unanswered: Vec<u64>,
+    /// Offers that were pending and failed, and why, until their connections ask.
+    lost: Vec<(u64, TcpReason)>,
+    /// Until then no call waits for an answer: the daemon was late.
+    late_until_ns: u64,
     warned: bool,
     /// The user of the daemon; 0 for root, and when it is unknown.
     daemon: u32,
@@ -68,10 +77,33 @@ impl State {
             answers: Vec::new(),
             wanted: Vec::new(),
             pending: Vec::new(),
+            unanswered: Vec::new(),
             lost: Vec::new(),
+            late_until_ns: 0,
             warned: false,
             daemon: 0,
         }
+    }
+
+    /// The answer for `token` has not come in time, and may come later.
+    fn answers_later(&mut self, token: u64) {
+        self.late_until_ns = sys::now_ns() + RETRY_NS;
+        self.pending.push(token);
+        self.unanswered.push(token);
+    }
+
+    /// Called with each answer. True if it is one that was late.
+    fn was_late(&mut self, token: u64) -> bool {
+        let place = self.unanswered.iter().position(|unanswered| *unanswered == token);
+        place.map(|place| self.unanswered.swap_remove(place)).is_some()
+    }
+
+    fn forget(&mut self, token: u64) {
+        self.answers.retain(|(answered, _)| *answered != token);
+        self.wanted.retain(|(wanted, _)| *wanted != token);
+        self.pending.retain(|pending| *pending != token);
+        self.unanswered.retain(|unanswered| *unanswered != token);
+        self.lost.retain(|(lost, _)| *lost != token);
     }
 }
 
@@ -96,7 +128,7 @@ pub enum Answer {
     Matched(Memory),
     /// The other end has come and waits for the lane that this end makes.
     Wanted(Wanted),
-    /// The other end has not come. `listening` when it may still come.
+    /// The other end has not come, or the daemon is late. `listening` when it may still come.
     Pending {
         /// A program under weft listens at the address.
         listening: bool,
@@ -122,8 +154,9 @@ pub fn forked() {
         state.answers.clear();
         state.wanted.clear();
         state.pending.clear();
+        state.unanswered.clear();
         state.lost.clear();
-        state.retry_at_ns = 0;
+        (state.retry_at_ns, state.late_until_ns) = (0, 0);
     }
 }
 
@@ -172,7 +205,10 @@ pub fn offer_connected(token: u64, socket: RawFd) -> Answer {
 
 /// Asks for the memory of a lane that another process of this end brought.
 pub fn join(token: u64, socket: RawFd) -> Option<OwnedFd> {
-    match ask(token, &Control::Join { token }, socket) {
+    if let Offered::Matched(memory) = matched(token) {
+        return Some(memory.lane);
+    }
+    match ask_within(token, &Control::Join { token }, socket, JOIN_MS) {
         Answer::Matched(memory) => Some(memory.lane),
         Answer::Wanted(_) | Answer::Pending { .. } | Answer::Refused(_) => None,
     }
@@ -200,6 +236,12 @@ pub fn only_user() -> Option<u32> {
 }
 
 fn ask(token: u64, question: &Control, socket: RawFd) -> Answer {
+    let is_late = STATE.lock().is_some_and(|state| sys::now_ns() < state.late_until_ns);
+    ask_within(token, question, socket, if is_late { 0 } else { answer_ms() })
+}
+
+/// The same, with another wait than [`answer_ms`].
+fn ask_within(token: u64, question: &Control, socket: RawFd, within: u32) -> Answer {
     let Some(mut state) = STATE.lock() else { return Answer::Refused(TcpReason::Other) };
     let channel = match connected(&mut state) {
         Ok(channel) => channel,
@@ -208,21 +250,26 @@ fn ask(token: u64, question: &Control, socket: RawFd) -> Answer {
     if let Err(errno) = channel.send(&question.emit(), &[sys::borrow(socket)]) {
         return Answer::Refused(lost(&mut state, errno));
     }
-    let within = answer_ms();
-    let deadline = sys::now_ns() + u64::from(within) * 1_000_000;
+    let start = sys::now_ns();
     loop {
         let Some(held) = &state.channel else { return Answer::Refused(TcpReason::DaemonLost) };
-        let packet = match held.channel.receive_within(within) {
-            Ok(Some(packet)) => packet,
-            Ok(None) => return Answer::Refused(lost(&mut state, Errno::PIPE)),
-            Err(errno) => return Answer::Refused(lost(&mut state, errno)),
-        };
-        match take_packet(&mut state, packet, token) {
-            Some(answer) => return answer,
-            None if sys::now_ns() > deadline => {
-                return Answer::Refused(lost(&mut state, Errno::TIMEDOUT));
+        let past = (sys::now_ns() - start) / 1_000_000;
+        let left = u64::from(within).saturating_sub(past);
+        match held.channel.receive_within(u32::try_from(left).unwrap_or(within)) {
+            Ok(Some(packet)) => {
+                if let Some(answer) = take_packet(&mut state, packet, token) {
+                    return answer;
+                }
             }
-            None => {}
+            Err(Errno::TIMEDOUT) => {
+                log::debug!("the daemon is late");
+                state.answers_later(token);
+                return Answer::Pending { listening: true };
+            }
+            other => {
+                let errno = other.err().unwrap_or(Errno::PIPE);
+                return Answer::Refused(lost(&mut state, errno));
+            }
         }
     }
 }
@@ -233,6 +280,7 @@ fn take_packet(state: &mut State, packet: Packet, token: u64) -> Option<Answer> 
     let lost = packet.descriptors_lost;
     match Control::parse(&packet.bytes) {
         Ok(Control::Matched { token: answered, partner }) => {
+            state.was_late(answered);
             let lane = packet.descriptors.into_iter().next();
             let memory = lane.map(|lane| Memory { lane, partner });
             match memory {
@@ -253,10 +301,22 @@ fn take_packet(state: &mut State, packet: Packet, token: u64) -> Option<Answer> 
             }
         }
         Ok(Control::Wanted { token: wanted, partner }) => {
+            state.was_late(wanted);
             wants(state, wanted, Wanted::Memory(partner), token)
         }
         Ok(Control::WantedBetweenHosts { token: wanted }) => {
+            state.was_late(wanted);
             wants(state, wanted, Wanted::Address, token)
+        }
+        Ok(Control::Pending { token: late, listening }) if state.was_late(late) => {
+            if !listening {
+                state.lost.push((late, TcpReason::PeerNotWeft));
+            }
+            None
+        }
+        Ok(Control::Refused { token: late, .. }) if state.was_late(late) => {
+            state.lost.push((late, TcpReason::DaemonRefused));
+            None
         }
         Ok(Control::Pending { token: answered, listening }) if answered == token => {
             state.pending.push(token);
@@ -304,7 +364,7 @@ pub enum Offered {
     Wanted(Wanted),
     /// The other end has not come.
     Pending,
-    /// The daemon that had the offer is gone.
+    /// The daemon that had the offer is gone, or its answer came late and was no.
     Lost(TcpReason),
 }
 
@@ -330,11 +390,8 @@ pub fn matched(token: u64) -> Offered {
         return Offered::Wanted(how);
     }
     // A forked child inherits a pending offer without an entry here: its parent gets the answer.
-    match state.lost.iter().position(|lost| *lost == token) {
-        Some(place) => {
-            state.lost.swap_remove(place);
-            Offered::Lost(TcpReason::DaemonLost)
-        }
+    match state.lost.iter().position(|(lost, _)| *lost == token) {
+        Some(place) => Offered::Lost(state.lost.swap_remove(place).1),
         None => Offered::Pending,
     }
 }
@@ -370,6 +427,11 @@ pub fn is_pending(token: u64) -> bool {
     STATE.lock().is_some_and(|state| state.pending.contains(&token))
 }
 
+/// True when this process offered `token` and the daemon has not answered at all.
+pub fn is_unanswered(token: u64) -> bool {
+    STATE.lock().is_some_and(|state| state.unanswered.contains(&token))
+}
+
 /// Tells the daemon that a connection is closed or stays on TCP. The daemon does not answer.
 pub fn withdraw(token: u64) {
     carrier::forget(token);
@@ -377,10 +439,7 @@ pub fn withdraw(token: u64) {
     if let Some(channel) = checked(&mut state) {
         let _ = channel.send(&Control::Withdraw { token }.emit(), &[]);
     }
-    state.answers.retain(|(answered, _)| *answered != token);
-    state.wanted.retain(|(wanted, _)| *wanted != token);
-    state.pending.retain(|pending| *pending != token);
-    state.lost.retain(|lost| *lost != token);
+    state.forget(token);
 }
 
 /// Tells the daemon that this process will accept the connections of `socket` through weft. Waits
@@ -390,7 +449,7 @@ pub fn listening(token: u64, socket: RawFd) {
     ask(token, &Control::Listening { token }, socket);
     if let Some(mut state) = STATE.lock() {
         // The daemon sends no second answer.
-        state.pending.retain(|pending| *pending != token);
+        state.forget(token);
     }
 }
 
@@ -530,12 +589,18 @@ fn open(state: &mut State) -> Result<(), TcpReason> {
     };
     let greeted = sent.and_then(|()| channel.receive_within(answer_ms()));
     let welcome = match greeted {
-        Ok(Some(packet)) => Control::parse(&packet.bytes),
+        Ok(Some(packet)) => Some(Control::parse(&packet.bytes)),
+        Err(Errno::TIMEDOUT) => None,
         _ => return Err(TcpReason::NoDaemon),
     };
-    match welcome {
-        Ok(Control::Welcome { advice, .. }) => state.advice = advice,
-        Ok(Control::Refused { reason, .. }) => {
+    match welcome.transpose() {
+        Ok(Some(Control::Welcome { advice, .. })) => state.advice = advice,
+        // A daemon that is late. Until its advice comes it is asked about all connections.
+        Ok(None) => {
+            state.late_until_ns = sys::now_ns() + RETRY_NS;
+            state.advice.networks = true;
+        }
+        Ok(Some(Control::Refused { reason, .. })) => {
             warn_once(state, format_args!("the daemon refuses this program: {reason}"));
             return Err(TcpReason::DaemonRefused);
         }
@@ -610,9 +675,10 @@ fn lost(state: &mut State, errno: Errno) -> TcpReason {
 fn drop_channel(state: &mut State) {
     CHANNEL_FD.store(-1, Ordering::Relaxed);
     let Some(OpenChannel { channel, inode }) = state.channel.take() else { return };
-    let State { pending, lost, wanted, .. } = state;
+    let State { pending, unanswered, lost, wanted, .. } = state;
     wanted.clear();
-    lost.append(pending);
+    unanswered.clear();
+    lost.extend(pending.drain(..).map(|token| (token, TcpReason::DaemonLost)));
     let ours = rustix::fs::fstat(&channel).is_ok_and(|status| status.st_ino == inode);
     let number = channel.into_socket().into_raw_fd();
     if ours {

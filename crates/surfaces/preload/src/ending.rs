@@ -99,12 +99,12 @@ impl Connection {
         // mapped its lane yet.
         match self.decide_if_laned(fd) {
             waiting @ (Phase::Fresh | Phase::Pending) => {
-                if waiting == Phase::Pending {
-                    self.stop_asking();
-                }
                 // A connection that gave its lane back was counted before.
                 if !self.has(flag::COUNTED) {
                     self.count_on_tcp(fd, self.why_still_on_tcp(fd, waiting));
+                }
+                if waiting == Phase::Pending {
+                    self.stop_asking();
                 }
                 if self.has(flag::UNSEEN) && stats::are_watched() {
                     self.count_kernel_bytes(fd);
@@ -141,16 +141,23 @@ impl Connection {
             _ if !process::settings().options.socket_enable() => TcpReason::Disabled,
             _ if self.has(flag::NO_LANE) => TcpReason::LimitReached,
             (Phase::Fresh, _) if self.has(flag::PUT_OFF) => TcpReason::DaemonLost,
-            _ if !self.waits_are_seen(1) && moved_much(fd) => TcpReason::Unseen,
+            (Phase::Pending, _) if control::is_unanswered(self.token()) => TcpReason::DaemonLost,
+            // One that asked was seen to wait. It may be in no epoll set any more.
+            (Phase::Fresh, _) if !self.waits_are_seen(1) && moved_much(fd) => TcpReason::Unseen,
             (Phase::Pending, Side::Accepted) if self.has(flag::PRIMES) => TcpReason::ShortLived,
             (Phase::Pending, Side::Accepted) => TcpReason::PeerNotWeft,
-            (Phase::Pending, Side::Connected) if self.shared.over_tcp.done().must_have_asked() => {
-                TcpReason::PeerUnseen
-            }
+            (Phase::Pending, Side::Connected) if self.was_long() => TcpReason::PeerUnseen,
             (Phase::Fresh, _) if self.has(flag::UNSEEN) && moved_much(fd) => TcpReason::Unseen,
             (Phase::Fresh, _) if self.shared.over_tcp.done().must_have_asked() => TcpReason::Unseen,
             _ => TcpReason::ShortLived,
         }
+    }
+
+    /// True for a connection that nobody takes for a short one.
+    fn was_long(&self) -> bool {
+        const LONG: u64 = 1 << 20;
+        let done = self.shared.over_tcp.done();
+        done.bytes >= LONG || done.must_have_asked()
     }
 
     /// Counts the bytes that went over TCP without the hooks.

@@ -4,7 +4,11 @@
  *
  * The server is one process with a thread for each connection. Clients run one after the other,
  * each with several connections, and end in one of four ways. One of them is to become another
- * program, which inherits the connections and whatever lock of theirs a thread held then. */
+ * program, which inherits the connections and whatever lock of theirs a thread held then.
+ *
+ * usage: exiting                           both, in one family of processes
+ *        exiting server ADDRESS PORT CLIENTS
+ *        exiting clients ADDRESS PORT CLIENTS */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,10 +24,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CLIENTS = 60, CONNECTIONS = 6, EXCHANGES = 20, FAREWELL = 5000 };
+enum { CONNECTIONS = 6, EXCHANGES = 20, FAREWELL = 5000 };
 
 static struct sockaddr_in address = {.sin_family = AF_INET};
-static int ends[CONNECTIONS];
+static int ends[CONNECTIONS], clients = 60;
 
 static void fail(const char *what, long number)
 {
@@ -128,44 +132,68 @@ static void client(int number)
     }
 }
 
-int main(int count, char **words)
+static void serves(int listener)
 {
-    (void)words;
-    if (count > 1)
-        return 0;
-    socklen_t length = sizeof address;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 64))
-        fail("listen", 0);
-    getsockname(listener, (struct sockaddr *)&address, &length);
-    int server = fork();
-    if (server == 0) {
-        pthread_t threads[CONNECTIONS];
-        for (int i = 0; i < CLIENTS; i++) {
-            for (long j = 0; j < CONNECTIONS; j++) {
-                int fd = accept(listener, NULL, NULL);
-                if (fd < 0 || pthread_create(&threads[j], NULL, serve, (void *)(long)fd))
-                    fail("accept", fd);
-            }
-            for (int j = 0; j < CONNECTIONS; j++)
-                pthread_join(threads[j], NULL);
+    pthread_t threads[CONNECTIONS];
+    for (int i = 0; i < clients; i++) {
+        for (long j = 0; j < CONNECTIONS; j++) {
+            int fd = accept(listener, NULL, NULL);
+            if (fd < 0 || pthread_create(&threads[j], NULL, serve, (void *)(long)fd))
+                fail("accept", fd);
         }
-        exit(0);
+        for (int j = 0; j < CONNECTIONS; j++)
+            pthread_join(threads[j], NULL);
     }
-    close(listener);
-    for (int i = 0; i < CLIENTS; i++) {
+    exit(0);
+}
+
+static void starts_clients(void)
+{
+    for (int i = 0; i < clients; i++) {
         int status, child = fork();
         if (child == 0) {
             client(i);
-            return 0;
+            exit(0);
         }
         if (waitpid(child, &status, 0) != child || status != 0)
             fail("a client ended with status", status);
     }
-    int status;
-    if (waitpid(server, &status, 0) != server || status != 0)
-        fail("the server ended with status", status);
-    printf("%d clients ended\n", CLIENTS);
+}
+
+int main(int count, char **words)
+{
+    if (count == 2)
+        return 0;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (count == 5) {
+        address.sin_port = htons((unsigned short)atoi(words[3]));
+        clients = atoi(words[4]);
+        if (inet_pton(AF_INET, words[2], &address.sin_addr) != 1)
+            fail("no address", count);
+    }
+    if (count < 5 || strcmp(words[1], "clients") != 0) {
+        socklen_t length = sizeof address;
+        int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+        setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        if (bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 64))
+            fail("listen", 0);
+        getsockname(listener, (struct sockaddr *)&address, &length);
+        if (count == 5) {
+            puts("ready");
+            fflush(stdout);
+            serves(listener);
+        }
+        int server = fork();
+        if (server == 0)
+            serves(listener);
+        close(listener);
+        starts_clients();
+        int status;
+        if (waitpid(server, &status, 0) != server || status != 0)
+            fail("the server ended with status", status);
+    } else {
+        starts_clients();
+    }
+    printf("%d clients ended\n", clients);
     return 0;
 }

@@ -416,6 +416,21 @@ def compiled(name):
     return str(binary)
 
 
+def socket_exiting():
+    """Programs that end while their threads use connections, which move at their first call."""
+    one, two = hosts()
+    program, clients = compiled("exiting"), "8"
+    how = {"options": ("--stats", "--socket-switch-calls", "0")}
+    at = ("10.9.0.2", "7201", clients)
+    server = under_weft(two, "always", program, "server", *at, **how)
+    until("the server is ready", lambda: "ready" in text_of(server[1]))
+    both = server, under_weft(one, "always", program, "clients", *at, **how)
+    for process, log in both[::-1]:
+        assert process.wait(LIMIT) == 0, text_of(server[1]) + text_of(log)
+    assert f"{clients} clients ended" in text_of(both[1][1]), text_of(both[1][1])
+    over_fabric(server[1])
+
+
 def socket_children():
     """Children that use no endpoint of their parent, and an end that is stopped for a while."""
     one, two = hosts()

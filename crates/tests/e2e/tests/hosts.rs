@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Case::new("socket_programs", || run("socket_programs", &[], "")),
         Case::new("socket_descriptors", || run("socket_descriptors", &[], "")),
         Case::new("socket_ends", || run("socket_ends", &[], "")),
+        Case::new("socket_exiting", socket_exiting),
         Case::new("socket_children", || run("socket_children", &["gcc"], "")),
         Case::new("socket_redis", || {
             run("socket_redis", &["redis-server", "redis-cli", "redis-benchmark"], "")
@@ -68,6 +69,11 @@ fn run(case: &str, tools: &[&str], argument: &str) -> Outcome {
 
 fn run_of(script: &str, case: &str) -> Outcome {
     run_script(script, case, &[], "")
+}
+
+/// Programs that end while their threads use connections between hosts.
+fn socket_exiting() -> Outcome {
+    run("socket_exiting", &["gcc"], "")
 }
 
 /// Examples in C on both hosts.

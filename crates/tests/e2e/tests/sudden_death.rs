@@ -6,10 +6,11 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
-use weft_e2e::{Case, Node, Outcome, process, program, setting, suite};
+use weft_e2e::{Case, Node, Outcome, as_usual, process, program, setting, suite};
 
 /// The promise: the other side detects the death within this time. It is asserted by the full run
 /// on an otherwise idle machine. A few kills on a busy machine only show that no wait is endless.
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Case::new("the_client_knows_of_a_killed_server", move || kill_end("server", kills)),
         Case::new("the_server_knows_of_a_killed_client", move || kill_end("client", kills)),
         Case::new("connections_go_on_when_the_daemon_is_killed", move || kill_daemon(kills)),
+        Case::new("connections_move_when_the_daemon_was_late", late_daemon),
         Case::new("a_killed_command_takes_nothing_along", killed_command),
     ];
     suite::main(cases.into_iter().map(|case| case.within(limit)).collect())
@@ -123,6 +125,42 @@ fn kill_daemon(kills: u64) -> Outcome {
     Ok(())
 }
 
+/// A daemon that does not answer in time is not gone: what is asked before and then is answered
+/// when it goes on.
+fn late_daemon() -> Outcome {
+    let node = Node::new();
+    let mut command = node.program(true, program::python()?);
+    as_usual(&mut command);
+    command.arg(program::script("late_daemon.py")).arg(node.directory());
+    let mut client = node.start(command);
+    let file = |name| node.directory().join(name);
+    let tell = |name| std::fs::write(file(name), "").expect("the test's directory");
+    let mut wait_for = |name| {
+        let start = Instant::now();
+        while !file(name).exists() {
+            assert!(!client.has_ended(), "{}", client.stderr());
+            assert!(start.elapsed() < Duration::from_secs(30), "no {name}: {}", client.stderr());
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_for("first");
+    node.await_status("asked", |status| status["waiting"] == 1);
+    node.signal_daemon(Signal::STOP);
+    tell("second");
+    wait_for("third");
+    node.signal_daemon(Signal::CONT);
+    tell("go");
+    node.await_status("on the fabric", |status| {
+        status["connections"].as_array().is_some_and(|all| all.len() == 2)
+    });
+    tell("stop");
+    let client = client.wait(Duration::from_secs(30)).success();
+    let statistics = client.statistics();
+    assert_eq!(statistics.fabric.connections, 4, "{}", client.report());
+    assert_eq!(statistics.tcp.connections, 0, "{}", client.report());
+    Ok(())
+}
+
 /// `weft run` without `--stats` becomes the program: a kill hits the program, and no other process
 /// exists.
 fn killed_command() -> Outcome {
@@ -134,7 +172,7 @@ fn killed_command() -> Outcome {
     server.await_output("\n");
     let running = process::descendants();
     assert_eq!(running.len(), 2, "the daemon and the server: {running:?}");
-    server.signal(rustix::process::Signal::KILL);
+    server.signal(Signal::KILL);
     assert_eq!(server.wait(Duration::from_secs(5)).code(), 128 + 9);
     nothing_but_the_daemon();
     Ok(())

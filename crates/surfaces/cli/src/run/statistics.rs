@@ -107,7 +107,8 @@ mod tests {
             "weft    connections     sent  received\n\
              fabric            2  1500 kB       0 B\n\
              tcp               1      0 B       0 B\n\
-             on tcp: 1 because the other end does not run under weft\n"
+             on tcp: 1 because the other end does not run under weft, or weft \
+             does not see how it waits\n"
         );
         assert!(other.set_len(0).is_err(), "the block is sealed");
     }

@@ -486,7 +486,17 @@ impl Connection {
 }
 
 /// The first `most` bytes of `parts`; `None` when that is all of them.
+#[inline]
 fn front<'a>(parts: &[&'a [u8]], most: usize) -> Option<Vec<&'a [u8]>> {
+    match parts {
+        // Short writes are many: the search costs one of 8 bytes 5 % of its instructions.
+        [part] if part.len() <= most => None,
+        _ => front_of_several(parts, most),
+    }
+}
+
+#[inline(never)]
+fn front_of_several<'a>(parts: &[&'a [u8]], most: usize) -> Option<Vec<&'a [u8]>> {
     let mut left = most;
     for (index, part) in parts.iter().enumerate() {
         if part.len() > left {
