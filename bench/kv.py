@@ -2,6 +2,10 @@
 """Measures the engine of `weft kv` beside RocksDB and fjall, in turns, medians of several runs.
 
     bench/kv.py --peers [--mix SD] [--runs 3] [--json FILE]
+    bench/kv.py --replication [--mix SD,M] [--replicas 2] [--threads 32] [--plot FILE.svg]
+
+With --replication it measures a primary with its backups by `weft kv bench`: backups that get the
+tables (Send-Index) beside backups that build them (Build-Index).
 
 Each run is a process of its own in a memory cgroup (version 1 or 2) of a quarter of the data and
 what the engine needs, so that the page cache does not hide reads. Where no cgroup can be made, it
@@ -18,6 +22,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+import kv_replication
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = ROOT / "bench" / "kv-peers"
@@ -114,18 +120,57 @@ def table(mix, results, phases):
         print(row)
 
 
+def replication(arguments):
+    weft = arguments.program or target() / "release" / "weft"
+    phases = arguments.phases.split(",")
+    everything, figures = {}, {}
+    for mix in arguments.mix.split(","):
+        records = int(RECORDS[mix] * arguments.scale)
+        operations = int(OPERATIONS.get(mix, 200_000) * arguments.scale)
+        arguments.cache = records * MEAN[mix] // 4
+        results = {kind: [] for kind in kv_replication.KINDS}
+        for _ in range(arguments.runs):
+            for kind in results:
+                # Each copy has as much of the page cache as a store alone has.
+                limit = arguments.memory * arguments.replicas
+                group = Cgroup(limit) if limit else None
+                try:
+                    join = group.join if group else None
+                    results[kind].append(kv_replication.run(
+                        weft, kind, mix, records, operations, phases, arguments, join))
+                finally:
+                    if group:
+                        group.remove()
+        figures[mix] = kv_replication.table(mix, results, phases)
+        everything[mix] = results
+    if arguments.plot:
+        kv_replication.plot(arguments.plot, figures, phases)
+    return everything
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", action="store_true", help="RocksDB and fjall beside weft")
+    parser.add_argument("--replication", action="store_true", help="Send-Index and Build-Index")
+    parser.add_argument("--replicas", type=int, default=2, help="copies, with --replication")
+    parser.add_argument("--threads", type=int, default=32, help="clients, with --replication")
+    parser.add_argument("--level0", type=int, default=LEVEL0, help="bytes, with --replication")
+    parser.add_argument("--scale", type=float, default=1, help="of the size, with --replication")
+    parser.add_argument("--plot", help="writes a drawing, with --replication")
     parser.add_argument("--engines", help="names with commas, in place of --peers")
     parser.add_argument("--mix", default="SD", help="S, M, L, SD, MD or LD; several with commas")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--phases", default=",".join(PHASES))
     parser.add_argument("--memory", type=int, default=96 << 20, help="bytes; 0 is no limit")
     parser.add_argument("--dir", default=tempfile.gettempdir(), help="on the device to measure")
-    parser.add_argument("--program", help="kv-peers, if it was built")
+    parser.add_argument("--program", help="kv-peers or weft, if it was built")
     parser.add_argument("--json", help="writes all figures to this file")
     arguments = parser.parse_args()
+    if arguments.replication:
+        everything = replication(arguments)
+        if arguments.json:
+            pathlib.Path(arguments.json).write_text(json.dumps(everything, indent=1))
+        return
     program = arguments.program or build()
     engines = ENGINES if arguments.peers else ["weft"]
     if arguments.engines:

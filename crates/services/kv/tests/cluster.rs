@@ -304,3 +304,25 @@ fn followers_that_wait_less_than_the_lease_are_found_out() {
     let most = (0..60).map(|seed| World::new(seed, LEASE / 10).run(6_000)).max();
     assert_eq!(most, Some(2));
 }
+
+/// Between the decision to stand and the end of the session a question of the old primary may come.
+#[test]
+fn who_is_about_to_stand_gives_no_lease() {
+    let mut record = Record::new(1, 400);
+    for id in ["a", "b"] {
+        let (id, host, service) = (id.to_owned(), String::new(), String::new());
+        let entry = MemberEntry { id, host, port: 1, service, has: Has::default() };
+        record.register(entry, 1).unwrap();
+    }
+    record.in_sync = [0, 1].into();
+    let (has, lease) = (Has { epoch: 1, lsn: 0 }, millis(400));
+    let mut follower = Follower::new(1, lease, Duration::ZERO);
+    assert_eq!(follower.step(&record, has, millis(399)), Step::Follow(1));
+    assert!(follower.give(millis(399)));
+    assert_eq!(follower.step(&record, has, millis(799)), Step::Stand);
+    assert!(!follower.give(millis(799)));
+    // The primary is another one by now.
+    record.epoch = 2;
+    assert_eq!(follower.step(&record, has, millis(800)), Step::Follow(2));
+    assert!(follower.give(millis(800)));
+}

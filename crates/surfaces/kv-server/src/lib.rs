@@ -35,7 +35,8 @@ use weft_redis::Parameters;
 pub use alone::Alone;
 pub use client::{AskError, ask};
 pub use cluster::{
-    ClusterNode, ClusterSettings, Coordination, NoRecord, Seen, cluster_of, coordination,
+    ClusterNode, ClusterSettings, Coordination, NoRecord, Replicated, Replication, Seen,
+    cluster_of, coordination,
 };
 pub use connection::OUTPUT_SOFT;
 pub use counts::Counts;

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Case::new("programs_of_redis_work_and_the_server_ends_when_asked", programs),
         Case::new("what_cannot_be_served_is_refused_in_one_line", refusals),
         Case::new("a_password_is_asked_for", password),
+        Case::new("a_benchmark_with_backups_says_all_and_can_be_served", bench),
         Case::new("replies_are_those_of_redis", || compare(2_000)),
         Case::new("many_replies_are_those_of_redis", || compare(100_000))
             .within(Duration::from_secs(900))
@@ -378,6 +379,38 @@ fn longest_wait(port: u16, run: impl FnOnce()) -> Duration {
     run();
     end.send(()).expect("it waits");
     watcher.join().expect("it is answered")
+}
+
+fn bench() -> Outcome {
+    let node = Node::without_daemon();
+    for kind in ["send-index", "build-index"] {
+        let data = node.directory().join(kind);
+        let mut command = node.weft(["kv", "bench", "--data"]);
+        command.arg(&data).args(["--workload", "load-a,run-a", "--records", "4000"]);
+        command.args(["--operations", "500", "--threads", "4", "--level0-bytes", "50000"]);
+        command.args(["--replicas", "2", "--replication", kind, "--json"]);
+        let ended = node.start(command).wait(LIMIT);
+        assert_eq!(ended.code(), 0, "{}", ended.report());
+        let told: serde_json::Value =
+            serde_json::from_str(ended.stdout.lines().last().unwrap_or_default())
+                .expect("one object");
+        let phases = told["phases"].as_array().map_or(&[][..], Vec::as_slice);
+        assert_eq!(phases.len(), 2, "{told}");
+        for (phase, name) in phases.iter().zip(["load-a", "run-a"]) {
+            assert_eq!(phase["workload"], name);
+            let network = phase["network_amplification"].as_f64().unwrap_or(0.0);
+            assert!(network > 0.3, "{kind} {phase}");
+        }
+        let read = phases[0]["backup_compaction_read_bytes"].as_u64();
+        assert_eq!(read == Some(0), kind == "send-index", "{kind} {read:?}");
+        for directory in [data.clone(), data.join("backup-1")] {
+            let mut command = node.weft(["kv", "admin", "check", "--data"]);
+            command.arg(directory);
+            let checked = node.start(command).wait(LIMIT);
+            assert_eq!(checked.code(), 0, "{}", checked.report());
+        }
+    }
+    Ok(())
 }
 
 fn hostile(idle: usize) -> Outcome {

@@ -39,6 +39,9 @@ pub struct Follower {
     given: Duration,
     /// Until when a new primary may open its store, if it did not ask for its lease yet.
     opens_until: Duration,
+    /// It is about to stand, and takes nothing from the primary any more: a lease that was given
+    /// from now on would go on while there is another primary.
+    is_due: bool,
     /// When it stood.
     stood: Option<Duration>,
     /// The epoch of the record that it read last.
@@ -49,17 +52,19 @@ impl Follower {
     /// A node that begins now.
     #[must_use]
     pub fn new(me: Peer, lease: Duration, now: Duration) -> Self {
-        Self { me, lease, given: now, opens_until: Duration::ZERO, stood: None, epoch: 0 }
+        let opens_until = Duration::ZERO;
+        Self { me, lease, given: now, opens_until, is_due: false, stood: None, epoch: 0 }
     }
 
     /// A question for the lease came. True if it is given. It is given by a node that takes what
     /// the primary sends, which the caller knows.
     pub fn give(&mut self, now: Duration) -> bool {
-        if self.stood.is_none() {
+        let may = self.stood.is_none() && !self.is_due;
+        if may {
             self.given = now;
             self.opens_until = Duration::ZERO;
         }
-        self.stood.is_none()
+        may
     }
 
     /// [`Record::stand`] was carried out, after this node ceased to take anything.
@@ -70,6 +75,7 @@ impl Follower {
     /// The next step, by a record that was just read and the end of the own store.
     pub fn step(&mut self, record: &Record, has: Has, now: Duration) -> Step {
         let me = self.me;
+        self.is_due = false;
         if record.epoch == 0 {
             return Step::Wait;
         }
@@ -94,8 +100,8 @@ impl Follower {
                 // There is a new primary, or the old one is back.
                 self.given = self.given.max(now);
             }
-            let is_due = is_alone || now >= self.opens_until.max(self.given + self.lease);
-            return if is_due { Step::Stand } else { Step::Follow(record.epoch) };
+            self.is_due = is_alone || now >= self.opens_until.max(self.given + self.lease);
+            return if self.is_due { Step::Stand } else { Step::Follow(record.epoch) };
         };
         let others = record.in_sync.iter().filter(|peer| Some(**peer) != record.primary);
         let all_stand = others.clone().all(|peer| record.candidates.contains_key(peer));

@@ -29,6 +29,9 @@ pub struct Options {
     pub is_durable: bool,
     /// Threads for the work behind: tables, collection. With 0 the writers do it.
     pub threads: usize,
+    /// Segments of which little is used are written again. A backup that builds its own index gets
+    /// these writes from its primary.
+    pub collects: bool,
     /// Names the boot of the machine: only between boots can the power have gone.
     pub boot: String,
 }
@@ -48,6 +51,7 @@ impl Default for Options {
             files_max: 128,
             is_durable: false,
             threads: 2,
+            collects: true,
             boot: String::new(),
         }
     }

@@ -62,8 +62,9 @@ impl Core {
             }
         };
         if pointer.offset + pointer.length as u64 > segment.written() {
-            // It is in the buffer, or on its way to the file.
-            self.commit(self.newest.load(Ordering::Acquire))?;
+            // It is in the buffer, or on its way to the file. Its batch may still be on its way
+            // into level 0: whoever has the writer next finds it whole.
+            self.commit(self.end().lsn)?;
         }
         segment.value(pointer, key)
     }

@@ -107,7 +107,7 @@ impl Core {
             jobs.busy[0] = true;
             return Some(Job::Flush);
         }
-        if jobs.is_collecting || !view.frozen.is_empty() {
+        if jobs.is_collecting || !self.options.collects || !view.frozen.is_empty() {
             return None;
         }
         drop(jobs);

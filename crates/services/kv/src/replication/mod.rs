@@ -10,6 +10,7 @@
 //! | [`message`] | what primary and backup say |
 //! | [`primary`] | who has which batch, when one is acknowledged, who is in sync; without I/O |
 //! | [`replica`] | the files of a backup |
+//! | [`builder`] | a backup that builds its index itself, for comparison |
 //!
 //! Always true:
 //! - A batch is acknowledged when the primary's system has it, and each backup that counts.
@@ -17,6 +18,7 @@
 //!   says that it is in sync; it ceases to count after the record says that it is not.
 //! - A message of a lower epoch changes nothing, and is answered by [`message::Message::Stale`].
 
+pub mod builder;
 pub mod message;
 pub mod primary;
 pub mod replica;

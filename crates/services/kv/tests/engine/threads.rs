@@ -44,3 +44,28 @@ fn callers_of_many_threads_see_their_own_writes() {
         engine.close().unwrap();
     }
 }
+
+/// The first pair of a batch is in level 0 before the last one, and its value in no file yet.
+#[test]
+fn a_value_is_read_while_its_batch_is_on_its_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = Engine::open(folder.path(), Options { threads: 2, ..small(false) }).unwrap();
+    let is_over = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0..200u32 {
+                let put = |number: u32| Change::Put {
+                    key: format!("key{number}").into_bytes(),
+                    value: format!("{turn:0200}").into_bytes(),
+                };
+                let lsn = engine.write((0..300).map(put).collect()).unwrap();
+                engine.commit(lsn).unwrap();
+            }
+            is_over.store(1, Ordering::Release);
+        });
+        while is_over.load(Ordering::Acquire) == 0 {
+            let value = engine.get(b"key0").unwrap();
+            assert!(value.is_none_or(|value| value.len() == 200));
+        }
+    });
+}

@@ -2,16 +2,18 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use clap::{Args, ValueEnum};
 
 pub const BENCH_EXAMPLES: &str = "\
 Examples:
   weft kv bench --data /tmp/bench --workload load-a,run-a,run-b,run-c,run-d --mix SD
   weft kv bench --data /tmp/bench --workload load-a --mix S --records 600000 --threads 2 --json
+  weft kv bench --data /tmp/bench --replicas 2 --replication build-index --threads 32
 
 Each operation is given to the operating system before it counts. The directory can be served
-afterwards with `weft kv serve`.";
+afterwards with `weft kv serve`. Those of backups are backup-1, backup-2 and so on below it. With
+backups an operation counts when each of them gave it to the operating system, too.";
 
 pub const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -61,12 +63,27 @@ pub struct BenchArguments {
     /// Bytes of blocks in memory [default: that of the engine]
     #[arg(long, value_name = "BYTES")]
     pub cache_bytes: Option<u64>,
-    /// Copies of each pair
-    #[arg(long, default_value_t = 1, value_parser = up_to(8))]
-    pub replicas: usize,
+    /// Copies of each pair: with more than one, a primary and its backups run in this process, the
+    /// fabric between them, and the store has to be new
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub replicas: u32,
+    /// How backups get their index
+    #[arg(long, value_enum, value_name = "HOW", default_value_t)]
+    pub replication: ReplicationMode,
     /// Prints one object as the last line
     #[arg(long)]
     pub json: bool,
+}
+
+/// How backups get their index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ReplicationMode {
+    /// The primary ships its tables; backups read and sort nothing
+    #[default]
+    SendIndex,
+    /// Each backup builds its own from the log, as the baseline
+    BuildIndex,
 }
 
 /// Arguments of `weft kv admin check`.

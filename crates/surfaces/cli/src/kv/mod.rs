@@ -23,7 +23,7 @@ pub fn kv(
     match command {
         KvCommand::Serve(arguments) => serve::serve(arguments, configuration),
         KvCommand::Up(arguments) => up::up(arguments),
-        KvCommand::Bench(arguments) => bench::bench(arguments),
+        KvCommand::Bench(arguments) => bench::bench(arguments, configuration),
         KvCommand::Admin(AdminCommand::Check(arguments)) => check::check(arguments),
         KvCommand::Admin(AdminCommand::Status(arguments)) => admin::status(arguments),
         KvCommand::Admin(AdminCommand::Backup(arguments)) => admin::backup(arguments),

@@ -15,6 +15,7 @@ use weft_kv::cluster::{Follower, Has};
 use weft_kv::disk::Disk;
 use weft_kv::engine::Options as EngineOptions;
 use weft_kv::format::Epoch;
+use weft_kv::replication::builder::Builder;
 use weft_kv::replication::message::Envelope;
 use weft_kv::replication::replica::Replica;
 use weft_kv::store::StoreError;
@@ -53,13 +54,52 @@ pub(super) struct Done<S> {
     pub answer: Result<Option<Envelope>, String>,
 }
 
+/// The files of a backup.
+enum Files {
+    /// Its tables come from the primary.
+    Shipped(Box<Replica>),
+    /// It makes them itself from the log.
+    Built(Builder),
+}
+
+impl Files {
+    fn has(&self) -> Has {
+        let (epoch, lsn) = match self {
+            Self::Shipped(replica) => (replica.epoch(), replica.lsn()),
+            Self::Built(builder) => (builder.epoch(), builder.lsn()),
+        };
+        Has { epoch, lsn }
+    }
+
+    fn damage(&self) -> Option<&str> {
+        match self {
+            Self::Shipped(replica) => replica.damage(),
+            Self::Built(_) => None,
+        }
+    }
+
+    fn catch_up_bytes(&self) -> u64 {
+        match self {
+            Self::Shipped(replica) => replica.catch_up_bytes(),
+            Self::Built(_) => 0,
+        }
+    }
+
+    fn handle(&mut self, envelope: Envelope) -> Result<Option<Envelope>, StoreError> {
+        match self {
+            Self::Shipped(replica) => replica.handle(envelope),
+            Self::Built(builder) => builder.handle(envelope),
+        }
+    }
+}
+
 /// The state that the service, the writer and the thread of control share. `S` names a session.
 pub(super) struct Backup<S = SessionId> {
     cluster: String,
     gate: Mutex<Gate<S>>,
     /// A session has ended.
     ended: Condvar,
-    replica: Mutex<Option<Replica>>,
+    files: Mutex<Option<Files>>,
     disk: Arc<dyn Disk>,
     options: EngineOptions,
     pub done: Mutex<Vec<Done<S>>>,
@@ -95,7 +135,7 @@ impl<S: Copy + PartialEq> Backup<S> {
             cluster,
             gate: Mutex::new(gate),
             ended: Condvar::new(),
-            replica: Mutex::new(Some(replica)),
+            files: Mutex::new(Some(Files::Shipped(Box::new(replica)))),
             disk,
             options,
             done: Mutex::default(),
@@ -110,16 +150,20 @@ impl<S: Copy + PartialEq> Backup<S> {
         })
     }
 
+    /// From now on it builds its index itself, in a store that is empty.
+    pub fn build(&self, builder: Builder) {
+        *self.files.lock() = Some(Files::Built(builder));
+    }
+
     /// The end of the store, while it is a backup's.
     pub fn has(&self) -> Option<Has> {
-        let replica = self.replica.lock();
-        replica.as_ref().map(|replica| Has { epoch: replica.epoch(), lsn: replica.lsn() })
+        self.files.lock().as_ref().map(Files::has)
     }
 
     /// Why the store must not become the primary's: it is damaged, or its device failed.
     pub fn trouble(&self) -> Option<String> {
         let failure = self.failure.lock().clone();
-        let damage = || self.replica.lock().as_ref()?.damage().map(str::to_owned);
+        let damage = || self.files.lock().as_ref()?.damage().map(str::to_owned);
         failure.or_else(damage)
     }
 
@@ -150,19 +194,19 @@ impl<S: Copy + PartialEq> Backup<S> {
         }
         drop(gate);
         // The writer ends the message that it is at.
-        drop(self.replica.lock());
+        drop(self.files.lock());
     }
 
     /// The directory is the engine's from now on.
     pub fn give_up(&self) {
         self.close();
-        *self.replica.lock() = None;
+        *self.files.lock() = None;
     }
 
     /// The directory is a backup's again.
     pub fn take_over(&self) -> Result<(), StoreError> {
         let replica = Replica::open(Arc::clone(&self.disk), self.options.clone())?;
-        *self.replica.lock() = Some(replica);
+        *self.files.lock() = Some(Files::Shipped(Box::new(replica)));
         Ok(())
     }
 
@@ -226,26 +270,28 @@ impl<S: Copy + PartialEq> Backup<S> {
 
     /// Writes a message. Returns the answer to it; none to a session that is not current.
     pub fn written(&self, session: S, bytes: &[u8]) -> Result<Option<Envelope>, String> {
-        let mut slot = self.replica.lock();
+        let mut slot = self.files.lock();
         if self.gate.lock().session != Some(session) {
             return Ok(None);
         }
-        let Some(replica) = &mut *slot else { return Ok(None) };
+        let Some(files) = &mut *slot else { return Ok(None) };
         if let Some(why) = &*self.failure.lock() {
             return Err(why.clone());
         }
         let envelope = Envelope::parse(bytes).ok_or("it sent no message")?;
-        let before = replica.catch_up_bytes();
-        let result = replica.handle(envelope);
-        let caught_up = replica.catch_up_bytes() - before;
+        let before = files.catch_up_bytes();
+        let result = files.handle(envelope);
+        let caught_up = files.catch_up_bytes() - before;
         self.counters.caught_up.fetch_add(caught_up, Ordering::Relaxed);
         if let Err(StoreError::ReadOnly(why)) = &result {
             self.fail(why.clone());
         } else if let Err(error) = &result {
             tracing::warn!("the backup begins again: {error}");
             // The directory stays what it was if it cannot be read.
-            if let Ok(fresh) = Replica::open(Arc::clone(&self.disk), self.options.clone()) {
-                *slot = Some(fresh);
+            if let Files::Shipped(replica) = files
+                && let Ok(fresh) = Replica::open(Arc::clone(&self.disk), self.options.clone())
+            {
+                **replica = fresh;
             }
         }
         result.map_err(|error| error.to_string())

@@ -9,6 +9,7 @@
 //! | `numbers` | the numbers of batches that the front end knows, across reigns |
 //! | `catch_up` | the parts that a backup lacks when it joins |
 //! | `backup`, `service` | a backup: who may send, the writer of its files; its service |
+//! | `replicas` | an engine with its backups and no record, for measurements |
 //! | `wire`, `bell` | the session between the two; wakeups of threads |
 //!
 //! The rules are in `weft_kv::cluster` and `weft_kv::replication`; here are threads, sessions and
@@ -24,6 +25,7 @@ mod etcd;
 mod link;
 mod numbers;
 mod reign;
+mod replicas;
 mod service;
 mod shared;
 #[cfg(test)]
@@ -46,6 +48,7 @@ use weft_kv::store::{Change, Lsn, Pair, Peek, Store, StoreError};
 use weft_open::Opening;
 
 pub use coordination::{Coordination, NoRecord, Seen, coordination};
+pub use replicas::{Replicated, Replication};
 
 use crate::alone::{BackupJob, identity};
 use backup::Backup;

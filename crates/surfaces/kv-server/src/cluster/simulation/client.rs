@@ -6,10 +6,13 @@ use rand::RngExt;
 use weft_e2e::linear::{Action, Operation};
 use weft_resp::Value;
 
-use super::{KEYS, NODES, World, millis, now};
+use super::{KEYS, NODES, World, millis, now, world};
 
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(1_500);
+
+/// Clients that reach a node that is isolated. The others reach the other nodes alone.
+pub(super) const ISOLATED_CLIENTS: usize = 2;
 
 /// A client.
 #[derive(Default)]
@@ -39,6 +42,9 @@ impl World {
             return;
         }
         it.connection = None;
+        if self.random.random_bool(0.5) {
+            it.wanted = None;
+        }
         if let Some(Pending { key, start, writes: Some(value), .. }) = it.pending.take() {
             let action = Action::Write(value);
             self.histories[key].push(Operation { start, end: None, action });
@@ -57,6 +63,10 @@ impl World {
             return;
         }
         let node = it.wanted.unwrap_or_else(|| self.random.random_range(0..NODES as usize));
+        if self.isolated_until[node] > world() && number >= ISOLATED_CLIENTS {
+            self.clients[number].wanted = None;
+            return;
+        }
         let next = now() + millis(self.random.random_range(0..self.swarm.pause));
         self.clients[number].next = next;
         let Some(process) = &mut self.machines[node].process else {
@@ -71,7 +81,8 @@ impl World {
         let key = self.reads_only.flatten().unwrap_or(self.random.random_range(0..KEYS));
         let start = self.event();
         let is_write =
-            self.reads_only.is_none() && self.random.random_range(0..100) < self.swarm.writes;
+            number >= self.swarm.readers && self.random.random_range(0..100) < self.swarm.writes;
+        let is_write = is_write && self.reads_only.is_none();
         let value = self.events;
         let writes = is_write.then_some(value);
         let Some(process) = &mut self.machines[node].process else { return };
@@ -96,7 +107,10 @@ impl World {
                 continue;
             };
             match bytes {
-                None => self.hang_up(client, Some(node)),
+                None => {
+                    self.hang_up(client, Some(node));
+                    self.falls_soon(node, 150);
+                }
                 Some(bytes) => self.answered(client, &bytes),
             }
         }

@@ -218,6 +218,10 @@ impl Process {
     /// The thread of control does a step.
     pub fn control(&mut self) {
         self.control_at = now() + self.control.step();
+        // A reign that is over stays until the commit that goes on in it has ended.
+        if self.committing.as_ref().is_some_and(|it| it.court.is_over()) {
+            self.commit();
+        }
     }
 
     /// A client connects.
@@ -313,6 +317,17 @@ impl Process {
         if let Ok(reign) = self.shared.reign() {
             reign.engine.work().expect("the disk is well");
         }
+    }
+
+    /// The epoch in which it serves as the primary.
+    pub fn reigns(&self) -> Option<u32> {
+        Some(self.shared.serving().ok()?.court.epoch)
+    }
+
+    /// A machine whose backup catches up with this primary.
+    pub fn catches_up(&self) -> Option<usize> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.values().find_map(Link::catches_up)
     }
 
     /// Whether it serves as the primary.

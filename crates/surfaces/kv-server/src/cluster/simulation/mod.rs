@@ -1,7 +1,8 @@
 //! A cluster of three nodes in one thread, in virtual time: the real front end, thread of control,
 //! court, backup, engine and record. Processes are killed and stopped, links are cut in one
-//! direction, the record answers late, and nodes are asked to hand over, while clients write and
-//! read. The history of each key must be linearizable.
+//! direction, nodes are isolated, the record answers late, clocks run at rates of their own, and
+//! nodes are asked to hand over, while clients write and read. The history of each key must be
+//! linearizable.
 //!
 //! Faults can be planted, to see that they are found. `WEFT_KV_SEED` and `WEFT_KV_SEEDS` say
 //! which runs to do.
@@ -10,6 +11,7 @@ mod client;
 mod machine;
 mod net;
 mod record;
+mod trouble;
 
 use std::cell::Cell as Slot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,12 +22,12 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weft_e2e::linear::{Operation, is_linearizable};
 use weft_kv::disk::simulated::SimulatedDisk;
-use weft_kv::node::Failover;
 
 use client::Client;
 use machine::Process;
 use net::Way;
 use record::Cell;
+use trouble::Swarm;
 
 /// Nodes that begin the cluster.
 const NODES: u32 = 3;
@@ -39,6 +41,7 @@ const HEALED_WITHIN: u32 = 6_000;
 const CLIENTS: usize = 5;
 /// Threads of a process: links, service with writer, front end, control, commits, work behind.
 const THREADS: usize = 6;
+const COMMITS: usize = 4;
 const KEYS: usize = 3;
 
 /// A session.
@@ -62,10 +65,18 @@ enum Planted {
 
 thread_local! {
     static NOW: Slot<Duration> = const { Slot::new(Duration::ZERO) };
+    /// The rate of the clock that is read, in thousandths.
+    static RATE: Slot<u32> = const { Slot::new(1_000) };
 }
 
-fn now() -> Duration {
+/// The time of the world.
+fn world() -> Duration {
     NOW.get()
+}
+
+/// The time by the clock of the node that runs, if one does.
+fn now() -> Duration {
+    NOW.get() * RATE.get() / 1_000
 }
 
 fn millis(count: u64) -> Duration {
@@ -82,6 +93,13 @@ struct Machine {
     starts_at: Duration,
     /// Until when each thread of the process gets no processor.
     waits_until: [Duration; THREADS],
+    /// The process is killed at this time.
+    dies_at: Option<Duration>,
+    /// The epoch in which it served last as the primary, and the node that catches up with it.
+    reigns: Option<u32>,
+    catches_up: Option<usize>,
+    /// The rate of its clock, in thousandths.
+    rate: u32,
 }
 
 /// Numbers of a run.
@@ -91,37 +109,6 @@ struct Totals {
     unanswered: u64,
     reigns: u64,
     kills: u64,
-}
-
-/// How often which trouble comes in a run, of 2,000 steps, and what clients do.
-#[derive(Clone, Copy, Debug)]
-struct Swarm {
-    kills: u32,
-    stops: u32,
-    cuts: u32,
-    blinds: u32,
-    waits: u32,
-    handovers: u32,
-    /// Writes of 100 commands.
-    writes: u32,
-    /// The longest pause of a client, in milliseconds.
-    pause: u64,
-}
-
-impl Swarm {
-    fn new(random: &mut ChaCha8Rng) -> Self {
-        let mut weight = |weights: [u32; 4]| weights[random.random_range(0..4)];
-        Self {
-            kills: weight([0, 1, 4, 12]),
-            stops: weight([0, 2, 6, 20]),
-            cuts: weight([0, 1, 4, 12]),
-            blinds: weight([0, 2, 8, 20]),
-            waits: weight([0, 10, 60, 150]),
-            handovers: weight([4, 15, 50, 120]),
-            writes: weight([10, 30, 50, 90]),
-            pause: weight([20, 50, 100, 200]).into(),
-        }
-    }
 }
 
 struct World {
@@ -134,6 +121,8 @@ struct World {
     lines: Line,
     /// Directions that are cut, from and to.
     cut: BTreeSet<(usize, usize)>,
+    /// Nodes that reach no other one, until when.
+    isolated_until: [Duration; NODES as usize],
     clients: Vec<Client>,
     /// Histories of the keys.
     histories: Vec<Vec<Operation>>,
@@ -151,22 +140,29 @@ impl World {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let swarm = Swarm::new(&mut random);
         let nodes = NODES as usize;
-        let machine = |_| Machine {
+        let drift = swarm.drift;
+        let mut machine = |_| Machine {
             disk: SimulatedDisk::new(),
             process: None,
             stopped_until: Duration::ZERO,
             starts_at: Duration::ZERO,
             waits_until: [Duration::ZERO; THREADS],
+            dies_at: None,
+            reigns: None,
+            catches_up: None,
+            rate: random.random_range(1_000 - drift..=1_000 + drift),
         };
+        let machines = (0..nodes).map(&mut machine).collect();
         Self {
             cell: Arc::new(Mutex::new(Cell::new(nodes, ChaCha8Rng::seed_from_u64(!seed)))),
             random,
             swarm,
             planted,
-            machines: (0..nodes).map(machine).collect(),
+            machines,
             ways: BTreeMap::new(),
             lines: 0,
             cut: BTreeSet::new(),
+            isolated_until: [Duration::ZERO; NODES as usize],
             clients: (0..CLIENTS).map(|_| Client::default()).collect(),
             histories: vec![Vec::new(); KEYS],
             events: 0,
@@ -183,69 +179,7 @@ impl World {
     }
 
     fn is_running(&self, node: usize) -> bool {
-        self.machines[node].stopped_until <= now()
-    }
-
-    fn kill(&mut self, node: usize) {
-        let starts_at = now() + millis(self.random.random_range(0..1_500));
-        let machine = &mut self.machines[node];
-        if machine.process.take().is_none() {
-            return;
-        }
-        machine.disk.kill();
-        machine.starts_at = starts_at;
-        machine.stopped_until = Duration::ZERO;
-        if self.planted == Some(Planted::EndIsForgotten) {
-            forget_end(&machine.disk);
-        }
-        self.totals.kills += 1;
-        self.ways.retain(|(_, _, to), _| *to != node);
-        for client in 0..CLIENTS {
-            self.hang_up(client, Some(node));
-        }
-    }
-
-    /// Something goes wrong, at times.
-    fn trouble(&mut self) {
-        let Swarm { kills, stops, cuts, blinds, waits, handovers, .. } = self.swarm;
-        let a = self.random.random_range(0..NODES as usize);
-        let b = (a + self.random.random_range(1..NODES as usize)) % NODES as usize;
-        let long = now() + millis(self.random.random_range(0..3 * LEASE_MS));
-        let mut chance = |weight: u32| self.random.random_range(0..2_000) < weight;
-        let (is_killed, is_stopped) = (chance(kills), chance(stops));
-        let (one, both, none) = (chance(cuts), chance(cuts), chance(4 * cuts));
-        let (is_blind, waits, hands_over) = (chance(blinds), chance(waits), chance(handovers));
-        let thread = self.random.random_range(0..THREADS);
-        if is_killed {
-            self.kill(a);
-        } else if is_stopped {
-            self.machines[a].stopped_until = long;
-        }
-        if one {
-            self.cut.insert((a, b));
-        }
-        if both {
-            self.cut.extend([(a, b), (b, a)]);
-        }
-        if none {
-            self.cut.clear();
-        }
-        if is_blind {
-            self.cell().blind_until[a] = long;
-        }
-        if waits {
-            self.machines[a].waits_until[thread] = long;
-        }
-        if hands_over {
-            let how = Failover {
-                to: (a == 0).then_some(b),
-                within: Some(millis(500)),
-                is_forced: a == 0,
-            };
-            for process in self.machines.iter().filter_map(|it| it.process.as_ref()) {
-                *process.shared.failover.lock() = Some(how.clone());
-            }
-        }
+        self.machines[node].stopped_until <= world()
     }
 
     fn cell(&self) -> std::sync::MutexGuard<'_, Cell> {
@@ -253,7 +187,7 @@ impl World {
     }
 
     fn step(&mut self) {
-        NOW.set(now() + STEP);
+        NOW.set(world() + STEP);
         if !self.is_calm {
             self.trouble();
             self.cell().arrive();
@@ -264,14 +198,15 @@ impl World {
                 continue;
             }
             let machine = &mut self.machines[node];
-            if machine.process.is_none() && machine.starts_at <= now() {
+            RATE.set(machine.rate);
+            if machine.process.is_none() && machine.starts_at <= world() {
                 machine.process = Process::start(node, &machine.disk, &self.cell, self.planted);
             }
             // Threads of a process run in any order.
             for _ in 0..THREADS {
                 let thread = self.random.random_range(0..THREADS);
                 match thread {
-                    _ if self.machines[node].waits_until[thread] > now() => {}
+                    _ if self.machines[node].waits_until[thread] > world() => {}
                     0 => self.links(node),
                     1 => self.service(node),
                     2 => self.turn(node),
@@ -279,6 +214,7 @@ impl World {
                 }
             }
         }
+        RATE.set(1_000);
         for client in 0..CLIENTS {
             self.client(client);
         }
@@ -289,7 +225,7 @@ impl World {
         let Some(process) = &mut self.machines[node].process else { return };
         match part {
             3 if process.control_at <= now() || chance < 30 => process.control(),
-            4 => process.commit(),
+            COMMITS => process.commit(),
             5 if chance < 10 => process.work(),
             5 if chance < 11 => process.tick(),
             _ => {}
@@ -300,8 +236,10 @@ impl World {
     fn heal(&mut self) -> bool {
         self.is_calm = true;
         self.cut.clear();
+        self.isolated_until.fill(Duration::ZERO);
         self.cell().heal();
         for machine in &mut self.machines {
+            machine.dies_at = None;
             machine.stopped_until = Duration::ZERO;
             machine.waits_until.fill(Duration::ZERO);
         }
@@ -327,20 +265,6 @@ impl World {
     /// The keys whose histories are not linearizable.
     fn wrong(&self) -> Vec<usize> {
         (0..KEYS).filter(|key| !is_linearizable(&self.histories[*key])).collect()
-    }
-}
-
-/// Cuts off the last part of what was written to the log: a device that lies.
-fn forget_end(disk: &SimulatedDisk) {
-    let mut logs: Vec<_> =
-        disk.sizes().into_iter().filter(|(name, _)| name.starts_with("log-")).collect();
-    logs.sort();
-    if let Some((name, _)) = logs.pop() {
-        disk.damage(&name, |bytes| {
-            let end = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0);
-            let from = end.saturating_sub(80).max(200).min(end);
-            bytes[from..=end].fill(0);
-        });
     }
 }
 

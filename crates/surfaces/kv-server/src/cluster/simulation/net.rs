@@ -13,7 +13,7 @@ use super::super::catch_up::{CatchUp, Next};
 use super::super::court::Task;
 use super::super::reign::Reign;
 use super::super::wire::Hello;
-use super::{LEASE, Line, Planted, World, millis, now};
+use super::{LEASE, Line, Planted, RATE, World, millis, now, world};
 
 /// The pause before a backup is looked for again, and the time in which it has to be reached.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -69,6 +69,11 @@ impl Link {
         Self { peer, machine, reign, bell, begun, has_joined: false, next_try: begun, live: None }
     }
 
+    /// The machine of the peer, if it gets what it lacks.
+    pub fn catches_up(&self) -> Option<usize> {
+        self.live.as_ref()?.catch_up.as_ref().map(|_| self.machine)
+    }
+
     fn end(&mut self) {
         self.live = None;
         self.next_try = now() + PAUSE;
@@ -112,7 +117,7 @@ impl World {
     fn put(&mut self, line: Line, from: usize, to: usize, packet: Packet) {
         let delay = millis(self.random.random_range(0..if self.is_calm { 3 } else { 25 }));
         let way = self.ways.entry((line, from, to)).or_default();
-        way.last = way.last.max(now() + delay);
+        way.last = way.last.max(world() + delay);
         way.packets.push_back((way.last, packet));
     }
 
@@ -225,19 +230,22 @@ impl World {
     pub(super) fn deliver(&mut self) {
         let all: Vec<_> = self.ways.keys().copied().collect();
         for (line, from, to) in all {
-            if self.cut.contains(&(from, to)) || self.machines[to].stopped_until > now() {
+            let is_isolated = [from, to].iter().any(|it| self.isolated_until[*it] > world());
+            if is_isolated || self.cut.contains(&(from, to)) || !self.is_running(to) {
                 continue;
             }
             while let Some(way) = self.ways.get_mut(&(line, from, to)) {
                 match way.packets.front() {
-                    Some((at, _)) if *at <= now() => {}
+                    Some((at, _)) if *at <= world() => {}
                     _ => break,
                 }
                 let Some((_, packet)) = way.packets.pop_front() else { break };
+                RATE.set(self.machines[to].rate);
                 self.arrive(line, from, to, packet);
+                RATE.set(1_000);
             }
         }
-        self.ways.retain(|_, way| !way.packets.is_empty() || way.last + millis(5_000) > now());
+        self.ways.retain(|_, way| !way.packets.is_empty() || way.last + millis(5_000) > world());
     }
 
     fn arrive(&mut self, line: Line, from: usize, to: usize, packet: Packet) {

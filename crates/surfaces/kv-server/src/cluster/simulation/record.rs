@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use weft_kv::cluster::Record;
 
 use super::super::coordination::{Coordination, NoRecord, Seen};
-use super::{Planted, now};
+use super::{Planted, world};
 
 /// The place of the record.
 pub(super) struct Cell {
@@ -64,7 +64,7 @@ pub(super) struct Way {
 impl Coordination for Way {
     fn read(&mut self) -> Result<Seen, NoRecord> {
         let cell = self.cell.lock().unwrap_or_else(PoisonError::into_inner);
-        if cell.blind_until[self.node] > now() {
+        if cell.blind_until[self.node] > world() {
             return Err(NoRecord("it is not reached".to_owned()));
         }
         let mut record = cell.record.clone();
@@ -78,7 +78,7 @@ impl Coordination for Way {
     fn replace(&mut self, record: &Record, was: u64) -> Result<bool, NoRecord> {
         let mut cell = self.cell.lock().unwrap_or_else(PoisonError::into_inner);
         let lost = || NoRecord("no answer came".to_owned());
-        if cell.blind_until[self.node] > now() {
+        if cell.blind_until[self.node] > world() {
             return Err(lost());
         }
         match if cell.is_calm { 9 } else { cell.random.random_range(0..30) } {
