@@ -57,7 +57,7 @@ impl Naps {
             Self::PAUSE_MAX.. => Self::PAUSE_MAX,
             some => some,
         };
-        self.0 = left * 2 << Self::LEFT_BITS | left;
+        self.0 = (left * 2) << Self::LEFT_BITS | left;
     }
 }
 

@@ -525,7 +525,7 @@ impl Wake for ShmLane {
 
     #[inline]
     fn must_ring(&self, what: WaitFor) -> bool {
-        if self.peer_sleeper(what).fence_of_other(self.full_fences) {
+        if self.peer_sleeper(what).fence_of_other(self.full_fences) && self.peer_naps(what) {
             self.end_nap_of_peer(what);
         }
         if !self.is_armed(what) {

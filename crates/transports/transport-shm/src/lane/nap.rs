@@ -91,7 +91,7 @@ impl ShmLane {
     }
 
     /// True if the peer naps until there is `what`. A full fence comes first.
-    #[cold]
+    #[inline]
     pub(super) fn peer_naps(&self, what: WaitFor) -> bool {
         self.peer_nap(what).load(Ordering::Relaxed) == NAPS
     }
@@ -100,75 +100,8 @@ impl ShmLane {
     #[cold]
     pub(super) fn end_nap_of_peer(&self, what: WaitFor) {
         let word = self.peer_nap(what);
-        if self.peer_naps(what) && word.swap(AWAKE, Ordering::Relaxed) == NAPS {
+        if word.swap(AWAKE, Ordering::Relaxed) == NAPS {
             futex::wake(word, i32::MAX.cast_unsigned());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::fd::AsFd;
-
-    use weft_fabric::Wake;
-    use weft_memory::CopyMode;
-
-    use super::super::LaneLayout;
-    use super::*;
-
-    const LONG: Duration = Duration::from_secs(20);
-
-    /// Two ends, of which each has asked the other for full fences.
-    fn pair() -> (ShmLane, ShmLane) {
-        let layout = LaneLayout { slots: 16, sink_bytes: 4096 };
-        let (one, file) = ShmLane::create(layout, CopyMode::Plain).expect("memory");
-        let two = ShmLane::open(file.as_fd(), 1, CopyMode::Plain).expect("a lane");
-        for lane in [&one, &two] {
-            for what in [WaitFor::Data, WaitFor::Room] {
-                while let Some(asking) = lane.sleeps(what) {
-                    lane.settle();
-                    lane.slept(what, asking);
-                }
-            }
-        }
-        (one, two)
-    }
-
-    #[test]
-    fn the_peer_ends_a_nap_and_nobody_rings() {
-        let (one, two) = pair();
-        for what in [WaitFor::Data, WaitFor::Room] {
-            assert!(!one.is_awaited(what));
-            std::thread::scope(|scope| {
-                let nap = two.begin_nap(what).expect("the peer executes full fences");
-                let napper = scope.spawn(move || nap.sleep(LONG));
-                assert!(one.is_awaited(what));
-                assert!(!one.must_ring(what), "a nap needs no wakeup of the kernel's socket");
-                assert!(!one.is_awaited(what), "a nap is ended once");
-                assert_eq!(napper.join().expect("no panic"), Slept::Woken);
-            });
-        }
-    }
-
-    #[test]
-    fn a_nap_leaves_nothing_behind() {
-        let (one, two) = pair();
-        let nap = two.begin_nap(WaitFor::Data).expect("full fences");
-        assert_eq!(nap.sleep(Duration::from_millis(1)), Slept::TimedOut);
-        drop(nap);
-        assert!(!one.is_awaited(WaitFor::Data));
-        // A thread that sleeps the other way beside it is rung all the same.
-        two.arm(WaitFor::Data);
-        let nap = two.begin_nap(WaitFor::Data);
-        assert!(one.must_ring(WaitFor::Data));
-        assert_eq!(nap.expect("full fences").sleep(LONG), Slept::Woken);
-    }
-
-    #[test]
-    fn an_end_whose_peer_executes_no_full_fences_does_not_nap() {
-        let (one, two) = pair();
-        two.found_awake(WaitFor::Data);
-        assert_eq!(two.begin_nap(WaitFor::Data).is_some(), !weft_sync::fence::register());
-        assert!(!one.must_ring(WaitFor::Data));
     }
 }
