@@ -12,15 +12,21 @@ and programs are Debian's: --peers installs them.
     bench/compare.py --peers            everything, as a table
     bench/compare.py --only latency     bars whose name contains the word
     bench/compare.py --json             for scripts
+    bench/compare.py --computing 2      beside two programs that compute
+    bench/compare.py --one-core         all programs on one processor
+
+In the last two ways direct sockets alone are measured, and nothing may be slower than kernel TCP.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Optional
 
@@ -82,15 +88,19 @@ def main() -> int:
     parser.add_argument("--only", metavar="WORD", action="append", help="bars named so")
     parser.add_argument("--runs", metavar="N", type=int, default=RUNS, help="turns of each side")
     parser.add_argument("--weft", metavar="PATH", help="the command; default: build it")
+    parser.add_argument("--computing", metavar="N", type=int, default=0, help="programs beside")
+    parser.add_argument("--one-core", action="store_true", help="leave one processor")
     arguments = parser.parse_args()
     if arguments.runs < 1:
         parser.error("--runs is to be at least 1")
     if arguments.peers:
         install()
     weft = fabric.Weft(find_weft(arguments.weft))
+    is_crowded = arguments.computing > 0 or arguments.one_core
+    everything = fabric.bars(weft) + sockets.bars(weft) + ethernet.bars(weft)
     chosen = [
         bar
-        for bar in fabric.bars(weft) + sockets.bars(weft) + ethernet.bars(weft)
+        for bar in (crowded(sockets.bars(weft)) if is_crowded else everything)
         if not arguments.only or any(word in bar.name for word in arguments.only)
     ]
     if not chosen:
@@ -101,10 +111,31 @@ def main() -> int:
         os.chmod(directory, 0o711)
         os.environ.pop("WEFT_SOCKET", None)
         os.environ["WEFT_DAEMON_SOCKET"] = f"{directory}/node.sock"
+        if arguments.one_core:
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         try:
-            return compare(chosen, arguments)
+            with computing(arguments.computing):
+                return compare(chosen, arguments)
         finally:
             subprocess.run([weft.path, "down"], stderr=subprocess.DEVNULL, check=False)
+
+
+def crowded(bars: list) -> list:
+    """The bars beside kernel TCP as they are for a machine that has no processor to spare."""
+    beside_tcp = (bar for bar in bars if bar.name.endswith("/ kernel"))
+    return [dataclasses.replace(bar, bound=1.0) for bar in beside_tcp]
+
+
+@contextmanager
+def computing(count: int):
+    """Programs that compute until the block is left."""
+    programs = [subprocess.Popen(sockets.COMPUTE) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
 
 
 def compare(chosen: list, arguments: argparse.Namespace) -> int:

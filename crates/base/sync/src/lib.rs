@@ -17,10 +17,12 @@ pub mod fence;
 pub mod futex;
 #[cfg(not(loom))]
 pub mod lock;
+mod naps;
 mod own_time;
 #[cfg(target_os = "linux")]
 pub mod signals;
 mod sys;
 
 pub use adaptive_wait::{AdaptiveWait, Learned, Step};
+pub use naps::Naps;
 pub use own_time::OwnTime;

@@ -24,6 +24,12 @@ unsafe impl<T: Sync> Send for View<T> {}
 // SAFETY: as for Send.
 unsafe impl<T: Sync> Sync for View<T> {}
 
+impl<T> Clone for View<T> {
+    fn clone(&self) -> Self {
+        Self { at: self.at, segment: Arc::clone(&self.segment), value: PhantomData }
+    }
+}
+
 impl<T: Sync> View<T> {
     /// The value at `offset` of `segment`.
     ///

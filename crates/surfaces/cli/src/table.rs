@@ -49,7 +49,7 @@ impl Table {
     }
 
     /// The table as text that is at most so wide.
-    fn within(&self, width: u16) -> String {
+    pub fn within(&self, width: u16) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING).set_width(width);
         table.set_content_arrangement(ContentArrangement::Dynamic);

@@ -131,6 +131,8 @@ pub struct Local {
     pub unseen_sets: AtomicU32,
     /// Lessons from earlier waits ([`weft_sync::Learned`]).
     pub learned: AtomicU32,
+    /// Lessons from earlier naps ([`weft_sync::Naps`]).
+    pub naps: AtomicU32,
     /// Finds in a row after which the connection counts as awake; 0 when it does.
     pub finds_left: AtomicU32,
     /// A wait in the kernel ended with bytes. They are wakeups, unless the peer's socket had a user
@@ -253,6 +255,7 @@ impl Connection {
         shared.inode.store(0, Ordering::Relaxed);
         shared.bringer.store(0, Ordering::Relaxed);
         local.learned.store(0, Ordering::Relaxed);
+        local.naps.store(0, Ordering::Relaxed);
         local.finds_left.store(0, Ordering::Relaxed);
         local.checked.store(0, Ordering::Relaxed);
         local.asked.store(0, Ordering::Relaxed);

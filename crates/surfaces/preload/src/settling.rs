@@ -52,7 +52,7 @@ pub struct Settling {
 impl Settling {
     /// Adds a connection whose `what` was armed.
     pub fn add(&mut self, connection: Connection, what: WaitFor) {
-        connection.local.finds_left.store(FINDS, Ordering::Relaxed);
+        connection.counts_sleep();
         if let Some(receiving) = connection.receiving()
             && let Some(lane) = receiving.lane.and_then(Lane::in_memory)
         {
@@ -84,9 +84,14 @@ impl Settling {
 }
 
 impl Connection {
+    /// Counts a sleep that needs no fence of this thread.
+    pub fn counts_sleep(&self) {
+        self.local.finds_left.store(FINDS, Ordering::Relaxed);
+    }
+
     /// Executes the fence after `what` was armed; one more look must follow. False without a lane.
     pub fn settle(&self, what: WaitFor) -> bool {
-        self.local.finds_left.store(FINDS, Ordering::Relaxed);
+        self.counts_sleep();
         let Some(receiving) = self.receiving() else { return false };
         let Some(lane) = receiving.lane else { return false };
         settle(lane, what);

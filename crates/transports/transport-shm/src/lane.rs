@@ -17,6 +17,7 @@
 //! - Positions in a sink are 64-bit byte counts, reduced modulo the size of the sink at each use.
 //! - A byte count that the peer reports as taken is ignored when it exceeds the bytes put.
 
+pub mod nap;
 pub mod reserve;
 pub mod tap;
 
@@ -103,11 +104,13 @@ struct Block {
     data_attention: AtomicU32,
     receiver_sleeps: Sleeper,
     messages_read: AtomicU64,
-    receiver_pad: [AtomicU64; 4],
+    data_nap: AtomicU32,
+    receiver_pad: [AtomicU32; 7],
     // Written by the sender.
     room_attention: AtomicU32,
     sender_sleeps: Sleeper,
-    sender_pad: [AtomicU64; 7],
+    room_nap: AtomicU32,
+    sender_pad: [AtomicU32; 13],
     // Written by the sender, rarely.
     words: [AtomicU64; WORDS],
     words_pad: [AtomicU64; 16 - WORDS],
@@ -283,6 +286,12 @@ impl ShmLane {
             WaitFor::Data => &self.outgoing().data_attention,
             WaitFor::Room => &self.incoming().room_attention,
         }
+    }
+
+    /// True if the peer has armed its word for `what`.
+    #[inline]
+    fn is_armed(&self, what: WaitFor) -> bool {
+        self.peer_attention(what).load(Ordering::Relaxed) == Attention::Armed as u32
     }
 
     #[inline]
@@ -510,13 +519,16 @@ impl Wake for ShmLane {
 
     #[inline]
     fn is_awaited(&self, what: WaitFor) -> bool {
-        self.peer_sleeper(what).fence_of_other(self.full_fences);
-        self.peer_attention(what).load(Ordering::Relaxed) == Attention::Armed as u32
+        let may_nap = self.peer_sleeper(what).fence_of_other(self.full_fences);
+        may_nap && self.peer_naps(what) || self.is_armed(what)
     }
 
     #[inline]
     fn must_ring(&self, what: WaitFor) -> bool {
-        if !self.is_awaited(what) {
+        if self.peer_sleeper(what).fence_of_other(self.full_fences) && self.peer_naps(what) {
+            self.end_nap_of_peer(what);
+        }
+        if !self.is_armed(what) {
             return false;
         }
         let (armed, rung) = (Attention::Armed as u32, Attention::Rung as u32);

@@ -59,15 +59,24 @@ impl Sleeper {
         self.0.store(CHEAP, Ordering::Relaxed);
     }
 
-    /// The fence of an end that published and may have to wake the owner of this word.
+    /// The fence of an end that published and may have to wake the owner of this word. True if it
+    /// was a full one that the owner relies on: then the owner may nap, too ([`crate::lane::nap`]).
     #[inline]
-    pub fn fence_of_other(&self, always: bool) {
+    pub fn fence_of_other(&self, always: bool) -> bool {
         // The state must be read after the data was published.
         fence::light(always);
         let state = self.0.load(Ordering::Relaxed) & STATES;
-        if !matches!(state, CHEAP | SLEPT) {
-            full_fence(Ordering::SeqCst);
+        if matches!(state, CHEAP | SLEPT) {
+            return false;
         }
+        full_fence(Ordering::SeqCst);
+        true
+    }
+
+    /// True if the other end executes a full fence whenever it publishes. Asked by the owner.
+    #[must_use]
+    pub fn has_fences_of_other(&self) -> bool {
+        matches!(self.0.load(Ordering::Relaxed) & STATES, ALWAYS | AGREED)
     }
 
     /// The fence of the owner, which armed its word and is about to look once more and sleep. When

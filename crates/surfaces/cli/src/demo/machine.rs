@@ -62,7 +62,8 @@ impl Machine {
             _ if self.processors == 1 => "both programs share one processor".into(),
             // Each byte is copied into the lane and out of it, by one program each.
             Kind::Stream if weft > memory / 2.0 => format!(
-                "{weft:.1} GB/s is near what one processor copies here ({memory:.1} to {cache:.1})"
+                "each program copies each byte once, and one processor copies {memory:.1} to \
+                 {cache:.1} GB/s here: {weft:.1} GB/s is near that"
             ),
             Kind::Stream => "most of the time goes to the programs themselves, not to TCP".into(),
             Kind::Turns => {
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn the_limit_is_named_by_what_was_seen() {
         let machine = quiet();
-        assert!(machine.limit(Kind::Stream, 7.0).contains("one processor copies"));
+        assert!(machine.limit(Kind::Stream, 7.0).contains("copies 10.0 to 20.0"));
         assert!(machine.limit(Kind::Stream, 1.0).contains("programs themselves"));
         assert!(machine.limit(Kind::Turns, 5.0).contains("0.16 us"));
         let busy = Machine { load: 2.4, ..quiet() };

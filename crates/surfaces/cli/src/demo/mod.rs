@@ -20,6 +20,7 @@ use crate::output::show_line;
 use crate::run::preload;
 use crate::run::statistics::Block;
 use crate::table::{Table, bytes};
+use crate::terminal;
 use machine::{Kind, Machine};
 use scenarios::{Better, Measure, SCENARIOS, Scenario};
 
@@ -93,14 +94,17 @@ pub fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     let socket = directory.path().join("demo.sock");
 
     let machine = Machine::look();
-    let mut table = Table::new(["program", "measured", "kernel tcp", "weft", "ratio", "on fabric"]);
+    let mut table = table();
     let mut notes = Vec::new();
     let (mut failed, mut carried_count) = (0, 0);
     for (place, scenario) in scenarios.iter().enumerate() {
         let progress = format!("[{}/{}] {}", place + 1, scenarios.len(), scenario.name);
         match compare(scenario, &weft, directory.path().to_owned(), socket.clone(), &progress) {
             Ok(pair) => {
-                carried_count += usize::from(lines(&mut table, scenario, &pair));
+                let (tcp, fabric, stats) = &pair;
+                let over_fabric = stats.counter(stats::BYTES_FABRIC_SENT);
+                let has_carried = lines(&mut table, scenario, [tcp, fabric], over_fabric);
+                carried_count += usize::from(has_carried);
                 notes.extend(note(&machine, scenario, &pair));
             }
             Err(error) => {
@@ -118,7 +122,7 @@ pub fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     show_line!("\n{}", table.render());
     show_line!("{machine}");
     for note in notes {
-        show_line!("{note}");
+        show_line!("{}", terminal::paragraph(&note).trim_end());
     }
     if missing > 0 {
         show_line!("{missing} more with other programs: {ADVICE}");
@@ -130,6 +134,10 @@ pub fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(if failed == 0 && carried_count > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn table() -> Table {
+    Table::new(["program", "measured", "kernel tcp", "weft", "ratio", "on fabric"])
 }
 
 /// Runs a scenario both ways.
@@ -159,8 +167,12 @@ fn ratio(before: &Measure, after: &Measure) -> f64 {
 }
 
 /// Adds the lines of a scenario; true when bytes went over the fabric.
-fn lines(table: &mut Table, scenario: &Scenario, (tcp, fabric, stats): &Pair) -> bool {
-    let over_fabric = stats.counter(stats::BYTES_FABRIC_SENT);
+fn lines(
+    table: &mut Table,
+    scenario: &Scenario,
+    [tcp, fabric]: [&[Measure]; 2],
+    over_fabric: u64,
+) -> bool {
     for (place, (before, after)) in tcp.iter().zip(fabric).enumerate() {
         table.line([
             scenario.name.to_owned(),
@@ -197,5 +209,44 @@ fn shown(value: f64) -> String {
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
         value => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figures of a machine on which each is as long as one has seen them.
+    fn figures(scenario: &Scenario) -> Vec<(Measure, Measure)> {
+        let (higher, lower) = (Better::Higher, Better::Lower);
+        let figures = match scenario.name {
+            "http.server, curl" => vec![("download", "MB/s", higher, [5210.0, 12345.0])],
+            "redis" => vec![
+                ("SET", "/s", higher, [123_456.0, 654_321.0]),
+                ("GET", "/s", higher, [123_456.0, 1_654_321.0]),
+            ],
+            "iperf3" => vec![("one stream", "GB/s", higher, [5.21, 38.7])],
+            "sockperf" => vec![("64 B one way", "us", lower, [102.0, 0.11])],
+            _ => vec![("64 B round trip", "us", lower, [104.0, 0.31])],
+        };
+        let figure = |(what, unit, better, values): (_, _, _, [f64; 2])| {
+            let [before, after] = values.map(|value| Measure { what, value, unit, better });
+            (before, after)
+        };
+        figures.into_iter().map(figure).collect()
+    }
+
+    #[test]
+    fn a_row_takes_one_line_of_80_columns() {
+        let mut table = table();
+        let mut count = 1;
+        for scenario in &SCENARIOS {
+            let (tcp, fabric): (Vec<_>, Vec<_>) = figures(scenario).into_iter().unzip();
+            count += tcp.len();
+            assert!(lines(&mut table, scenario, [&tcp, &fabric], 9_999_000_000));
+        }
+        let told = table.within(80);
+        assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
+        assert_eq!(told.lines().count(), count, "{told}");
     }
 }

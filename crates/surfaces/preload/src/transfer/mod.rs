@@ -1,5 +1,6 @@
 //! Reading and writing a tracked connection, blocking or not.
 
+mod nap;
 mod peek;
 mod receive;
 mod send;

@@ -126,6 +126,9 @@ impl Connection {
                         self.learn(adaptive_wait, false);
                         adaptive_wait = self.adaptive_wait();
                         waited = false;
+                        if self.naps(fd, WaitFor::Data) {
+                            continue;
+                        }
                     }
                     match self.sleep_for_data(fd, watch, &mut deadline) {
                         Ok(()) => {}

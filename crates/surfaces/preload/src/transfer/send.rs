@@ -99,6 +99,9 @@ impl Connection {
                         self.learn(adaptive_wait, false);
                         adaptive_wait = self.adaptive_wait();
                         waited = false;
+                        if self.naps(fd, WaitFor::Room) {
+                            continue;
+                        }
                     }
                     match self.sleep_for_room(fd, &mut deadline) {
                         // A handler ran. Unless it has SA_RESTART, the check above ends the call.

@@ -199,6 +199,9 @@ impl Block {
         for word in [&self.data_attention, &self.room_attention] {
             word.store(Attention::Watching as u32, Ordering::Relaxed);
         }
+        for word in [&self.data_nap, &self.room_nap] {
+            word.store(0, Ordering::Relaxed);
+        }
         self.receiver_sleeps.renew();
         self.sender_sleeps.renew();
     }
