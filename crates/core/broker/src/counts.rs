@@ -19,7 +19,7 @@ pub const TIMES_AT: usize = (Register::COUNT + 3) * 8;
 /// The bytes of all.
 pub const BYTES: usize = TIMES_AT + Timed::ALL.len() * WORDS * 8;
 
-/// What an endpoint had counted at one time.
+/// The counters of an endpoint at one time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counts {
     /// The registers, in the order of their numbers.

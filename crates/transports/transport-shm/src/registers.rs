@@ -333,8 +333,8 @@ impl Stamp {
     }
 }
 
-/// What an endpoint with this register segment has counted; `None` if the segment is too short. For
-/// those who map none of a program's memory.
+/// The counters in the register segment of an endpoint; `None` if it is too short. For those who
+/// map none of a program's memory.
 #[must_use]
 pub fn read_registers(file: BorrowedFd<'_>) -> Option<Counts> {
     let mut counts = Counts::read(file)?;

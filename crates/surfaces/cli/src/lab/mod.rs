@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail, ensure};
 use weft_netdev::namespace::Namespace;
-use weft_netdev::room;
+use weft_netdev::room::{self, HostsFile};
 use weft_options::runtime_path::ControlSocket;
 use weft_topology::Graph;
 
@@ -112,7 +112,13 @@ fn exec(arguments: &LabExecArguments, socket: &ControlSocket) -> anyhow::Result<
         namespace.name(),
         state.command()
     );
-    room::enter(&namespace, &format!("n{node}"), &State::hosts(socket))?;
+    let hosts = room::enter(&namespace, &format!("n{node}"), &State::hosts(socket))?;
+    if hosts == HostsFile::NoPlace {
+        eprintln!(
+            "weft: this machine has no /etc/hosts, where programs look for the names of the nodes; \
+             make an empty one, or use the addresses that `weft lab status` shows"
+        );
+    }
     let Some((program, rest)) = arguments.command.split_first() else {
         bail!("no program was given");
     };
