@@ -66,12 +66,23 @@ fn every_link_leads_to_a_page_and_a_heading() {
         if !root().join(&path).exists() {
             return vec![format!("no {target}")];
         }
+        if path.starts_with("docs") && root().join(&path).is_dir() {
+            return vec![format!("{target} is a folder, and no page of the book")];
+        }
         let is_there = anchor.is_empty()
             || all.get(&path).is_none_or(|page| page.anchors().iter().any(|one| one == anchor));
         if is_there { Vec::new() } else { vec![format!("no heading {target}")] }
     });
     assert!(looked > 200, "only {looked} links were found");
     report("links that lead nowhere", &faults);
+}
+
+/// mdBook copies it to the root of the book, where links from a folder would lead nowhere.
+#[test]
+fn the_first_page_of_the_book_lies_at_its_root() {
+    let summary = fs::read_to_string(root().join("docs/SUMMARY.md")).expect("the file");
+    let first = summary.lines().find_map(|line| line.split_once("](")?.1.strip_suffix(')'));
+    assert!(!first.expect("a page").contains('/'), "{first:?}");
 }
 
 /// `file` as seen from the folder of `page`, without `..`.

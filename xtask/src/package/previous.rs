@@ -35,8 +35,9 @@ pub fn make(profile: &str, output: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let line = |version: u16| format!("\npub const VERSION: u16 = {version};\n");
     replace(&sources.join(CONTROL), &line(version), &line(version - 1))?;
     let build = Build {
-        // The packages of others are compiled there already.
-        target: crate::cargo::target(),
+        // Libraries for C have the same names in each build, so that this one would overwrite those
+        // of the release that is tried.
+        target: place.join("target"),
         profile: profile.to_owned(),
         version: VERSION.to_owned(),
         commit: String::new(),

@@ -243,12 +243,8 @@ fn ask(token: u64, question: &Control, socket: RawFd) -> Answer {
 /// The same, with another wait than [`answer_ms`].
 fn ask_within(token: u64, question: &Control, socket: RawFd, within: u32) -> Answer {
     let Some(mut state) = STATE.lock() else { return Answer::Refused(TcpReason::Other) };
-    let channel = match connected(&mut state) {
-        Ok(channel) => channel,
-        Err(reason) => return Answer::Refused(reason),
-    };
-    if let Err(errno) = channel.send(&question.emit(), &[sys::borrow(socket)]) {
-        return Answer::Refused(lost(&mut state, errno));
+    if let Err(reason) = say(&mut state, question, socket) {
+        return Answer::Refused(reason);
     }
     let start = sys::now_ns();
     loop {
@@ -272,6 +268,21 @@ fn ask_within(token: u64, question: &Control, socket: RawFd, within: u32) -> Ans
             }
         }
     }
+}
+
+/// Sends a question with a socket. A daemon that is gone is found out here, and where another one
+/// has its place, as after an upgrade, that one is asked.
+fn say(state: &mut State, question: &Control, socket: RawFd) -> Result<(), TcpReason> {
+    let send = |channel: &Channel| channel.send(&question.emit(), &[sys::borrow(socket)]);
+    if let Err(errno) = send(connected(state)?) {
+        let reason = lost(state, errno);
+        let again = connected(state).map_err(|now| match now {
+            TcpReason::NoDaemon => reason,
+            other => other,
+        })?;
+        send(again).map_err(|errno| lost(state, errno))?;
+    }
+    Ok(())
 }
 
 /// Handles a packet of the daemon. Returns the answer for `token`, if it is one; an answer for
@@ -614,6 +625,8 @@ fn open(state: &mut State) -> Result<(), TcpReason> {
     CHANNEL_FD.store(channel.as_fd().as_raw_fd(), Ordering::Relaxed);
     announce_listeners(&channel);
     state.channel = Some(OpenChannel { channel, inode });
+    // One that is gone soon, as by an upgrade, may have a successor by then.
+    state.retry_at_ns = 0;
     WAS_THERE.store(true, Ordering::Relaxed);
     Ok(())
 }

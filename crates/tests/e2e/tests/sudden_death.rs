@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Case::new("the_server_knows_of_a_killed_client", move || kill_end("client", kills)),
         Case::new("connections_go_on_when_the_daemon_is_killed", move || kill_daemon(kills)),
         Case::new("connections_move_when_the_daemon_was_late", late_daemon),
+        Case::new("a_daemon_that_was_replaced_is_asked_at_once", new_daemon),
         Case::new("a_killed_command_takes_nothing_along", killed_command),
     ];
     suite::main(cases.into_iter().map(|case| case.within(limit)).collect())
@@ -122,6 +123,29 @@ fn kill_daemon(kills: u64) -> Outcome {
     });
     assert_eq!(shared_memory(), before, "left in /dev/shm");
     nothing_but_the_daemon();
+    Ok(())
+}
+
+/// The first connection behind a restart of the daemon is on the fabric, too, of a program that did
+/// nothing meanwhile.
+fn new_daemon() -> Outcome {
+    let mut node = Node::new();
+    let mut command = node.program(true, program::python()?);
+    as_usual(&mut command);
+    command.arg(program::script("new_daemon.py")).arg(node.directory());
+    let client = node.start(command);
+    let start = Instant::now();
+    while !node.directory().join("first").exists() {
+        assert!(start.elapsed() < Duration::from_secs(20), "the first connection");
+        thread::sleep(Duration::from_millis(5));
+    }
+    node.kill_daemon();
+    node.start_daemon();
+    std::fs::write(node.directory().join("second"), "").expect("the test's directory");
+    let ended = client.wait(Duration::from_secs(20)).success();
+    let statistics = ended.statistics();
+    assert_eq!(statistics.fabric.connections, 4, "{}", ended.report());
+    assert_eq!(statistics.tcp.connections, 0, "{}", ended.report());
     Ok(())
 }
 
