@@ -37,7 +37,7 @@ const MORE_WITHIN: Duration = Duration::from_secs(10);
 pub struct ServeOptions {
     /// Where it listens.
     pub listen: SocketAddr,
-    /// Who is served.
+    /// The clients that are served.
     pub clients: Clients,
     /// Whether files are read alone.
     pub is_read_only: bool,

@@ -31,7 +31,7 @@ pub struct Pieces {
     is_guarded: bool,
 }
 
-/// What memory has beside its first address and its bytes.
+/// The properties of memory beside its first address and its bytes.
 #[derive(Debug)]
 enum Beside {
     /// The pieces, which are more than one.
