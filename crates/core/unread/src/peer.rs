@@ -55,6 +55,7 @@ impl PeerSocket {
     #[must_use]
     pub fn send(self, bytes: &[u8], is_end: bool) -> Put {
         let socket = self.0.as_fd();
+        let unsent = take_more_unsent(socket);
         let former = hold_more(socket, bytes.len());
         let put = if bytes.len() <= room_to_send(socket) {
             send_all(socket, bytes)
@@ -63,6 +64,9 @@ impl PeerSocket {
         };
         if let Some(former) = former {
             former.restore(socket);
+        }
+        if let Some(unsent) = unsent {
+            let _ = sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, unsent);
         }
         match put {
             Put::All if is_end => {
@@ -101,7 +105,29 @@ fn send_all(socket: BorrowedFd<'_>, bytes: &[u8]) -> Put {
 pub fn room_to_send(socket: BorrowedFd<'_>) -> usize {
     let held = sockopt::socket_send_buffer_size(socket).unwrap_or(0);
     // The kernel counts its own bytes beside the data.
-    (held / 2).saturating_sub(sys::unacknowledged(socket).unwrap_or(held))
+    let by_size = (held / 2).saturating_sub(sys::unacknowledged(socket).unwrap_or(held));
+    let by_unsent = unsent_max(socket).map_or(usize::MAX, |most| {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        most.saturating_sub(sys::not_sent(socket).unwrap_or(most))
+    });
+    by_size.min(by_unsent)
+}
+
+/// How many bytes may wait unsent before the kernel takes no more (TCP_NOTSENT_LOWAT). `None` where
+/// the size of the buffer alone says that.
+fn unsent_max(socket: BorrowedFd<'_>) -> Option<libc::c_int> {
+    let most = sys::option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT).ok()?;
+    // 0 stands for the value of the whole system, which is none unless somebody set it.
+    (most > 0).then_some(most)
+}
+
+/// Takes the bound on unsent bytes away, and returns it: a reader whose window is full would keep
+/// the kernel from taking more.
+fn take_more_unsent(socket: BorrowedFd<'_>) -> Option<libc::c_int> {
+    const UNBOUNDED: libc::c_int = -1;
+    let former = unsent_max(socket)?;
+    sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, UNBOUNDED).ok()?;
+    Some(former)
 }
 
 /// The size of a socket's send buffer, and which sizes its program has set.
@@ -231,6 +257,21 @@ mod tests {
             assert_eq!(copy.send(&bytes, false), Put::All);
         }
         assert_eq!(sys::option(peer.as_fd(), libc::SOL_SOCKET, SO_BUF_LOCK), Ok(0));
+    }
+
+    #[test]
+    fn a_bound_on_unsent_bytes_does_not_hold_them_up_and_stays() {
+        const BYTES: usize = 700_000;
+        let (mut reader, peer) = pair();
+        let name = libc::TCP_NOTSENT_LOWAT;
+        sys::set_option(peer.as_fd(), libc::IPPROTO_TCP, name, 65_536).expect("a socket");
+        assert!(room_to_send(peer.as_fd()) <= 65_536);
+        let copy = PeerSocket::of(reader.as_fd()).expect("a socket of this process");
+        assert_eq!(copy.send(&vec![7; BYTES], true), Put::All);
+        assert_eq!(sys::option(peer.as_fd(), libc::IPPROTO_TCP, name), Ok(65_536));
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).expect("the bytes and the end");
+        assert_eq!(read.len(), BYTES);
     }
 
     #[test]

@@ -40,11 +40,21 @@ pub fn option(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> Result<c_int
 
 /// How many bytes were sent that the peer's kernel has not acknowledged (SIOCOUTQ).
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> Option<usize> {
+    count(socket, libc::TIOCOUTQ)
+}
+
+/// How many bytes the kernel holds that it has not sent even once (SIOCOUTQNSD).
+pub fn not_sent(socket: BorrowedFd<'_>) -> Option<usize> {
+    /// Of `linux/sockios.h`.
+    const SIOCOUTQNSD: libc::Ioctl = 0x894b;
+    count(socket, SIOCOUTQNSD)
+}
+
+fn count(socket: BorrowedFd<'_>, request: libc::Ioctl) -> Option<usize> {
     let mut count: c_int = 0;
-    // SAFETY: the call writes one int.
-    let result = unsafe {
-        libc::syscall(libc::SYS_ioctl, socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count)
-    };
+    // SAFETY: both requests write one int.
+    let result =
+        unsafe { libc::syscall(libc::SYS_ioctl, socket.as_raw_fd(), request, &raw mut count) };
     last_error(result).ok().and_then(|()| usize::try_from(count).ok())
 }
 

@@ -166,6 +166,14 @@ impl ReceiveSide {
         }
     }
 
+    /// Takes all that is unread on the lane, which lies on TCP, from a peer that is gone.
+    pub(crate) fn drop_rest<L: Lane>(&mut self, lane: &L) {
+        let rest = usize::try_from(self.rest(lane).bytes).unwrap_or(usize::MAX);
+        if self.read_rest(lane, &mut vec![0; rest], false) != rest {
+            self.break_off();
+        }
+    }
+
     /// Reads what the peer was asked to send again. Returns how many bytes that is.
     fn read_rest<L: Lane>(&mut self, lane: &L, target: &mut [u8], peek: bool) -> usize {
         let former = self.state.get();

@@ -11,7 +11,8 @@
 //!   sees the other. A reader that sees the peer lets it follow; a peer waits until the reader is
 //!   done.
 //! - No wakeup of the peer is on its way, and no word is armed for one. So nothing else is written
-//!   to the peer's socket meanwhile.
+//!   to the peer's socket meanwhile. Where a wakeup lies behind bytes of TCP that nobody has read,
+//!   these are sent again, too, before the bytes of the lane, and then taken with the wakeup.
 //! - The bytes lie on TCP before the place of the request moves.
 
 use std::sync::atomic::{Ordering, fence};
@@ -23,7 +24,7 @@ use crate::medium::peer_rings;
 use crate::receive::ReceiveSide;
 use crate::receiving::Receiving;
 use crate::route::{Origin, PeerRoute, word};
-use crate::shadow::Shadow;
+use crate::shadow::{Shadow, WAKEUP};
 use crate::stream::closed;
 
 /// The part of the peer's direction that is on the lane alone.
@@ -33,6 +34,27 @@ pub struct OnLaneAlone {
     pub bytes: Vec<u8>,
     /// True if the direction ends behind them. The kernel is not told that on the lane.
     pub is_end: bool,
+    /// What lies on TCP before them.
+    before: Before,
+}
+
+/// Unread bytes on TCP before those of the lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Before {
+    /// Data alone, or nothing. They stay.
+    Stays,
+    /// Data, and behind them wakeups. The data are the first that are sent again.
+    Taken { data: usize, wakeups: usize },
+}
+
+impl Before {
+    /// How many bytes are sent again.
+    const fn data(self) -> usize {
+        match self {
+            Self::Stays => 0,
+            Self::Taken { data, .. } => data,
+        }
+    }
 }
 
 /// How many bytes may lie on TCP before those of the lane.
@@ -44,14 +66,14 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         let is_end = ReceiveSide::peer_closed(self.lane) == Some(closed::WRITING);
         self.state.has_asked()
             && (is_end || self.state.has_unread(self.lane))
-            && self.is_behind_all_wakeups()
+            && self.before().is_some()
     }
 
-    /// True if what is sent on TCP next lies where the bytes of the lane belong: no wakeup lies in
-    /// the kernel's socket, and none will come.
-    fn is_behind_all_wakeups(&mut self) -> bool {
+    /// What lies on TCP where the bytes of the lane belong behind it. `None` while a wakeup may
+    /// still come.
+    fn before(&mut self) -> Option<Before> {
         match self.origin() {
-            Origin::Lane => self.is_quiet(),
+            Origin::Lane => self.is_quiet().then_some(Before::Stays),
             // Bytes that lie on TCP before the lane stay there.
             Origin::Tcp { at_most: Some(left @ ..=BEFORE_MAX) } => {
                 for what in [WaitFor::Data, WaitFor::Room] {
@@ -59,11 +81,20 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
                 }
                 // Some may not have come, since the kernel has no more room for them here. They are
                 // in the peer's socket, where the bytes of the lane go behind them.
-                let left = usize::try_from(left).unwrap_or(usize::MAX);
-                self.common.remaining(self.common.stale()) == 0
-                    && self.shadow.peek(&mut vec![0; left + 1]) <= left
+                let data = usize::try_from(left).unwrap_or(usize::MAX);
+                let wakeups = self.common.remaining(self.common.stale());
+                let mut seen = vec![0; data + wakeups + 1];
+                match (self.shadow.peek(&mut seen), wakeups) {
+                    (there, 0) => (there <= data).then_some(Before::Stays),
+                    (there, _) => {
+                        let behind = &seen[data..data + wakeups];
+                        let are_there = there == data + wakeups;
+                        (are_there && behind.iter().all(|byte| *byte == WAKEUP))
+                            .then_some(Before::Taken { data, wakeups })
+                    }
+                }
             }
-            _ => false,
+            _ => None,
         }
     }
 
@@ -80,11 +111,21 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         let peer = PeerRoute::of(self.lane);
         let stays = !peer.is_on_tcp() && peer.leaving().is_none();
         let is_end = ReceiveSide::peer_closed(self.lane) == Some(closed::WRITING);
-        let found = stays.then(|| self.state.look_at_rest(self.lane)).flatten();
+        let found = if stays { self.on_lane_alone(is_end) } else { None };
         if found.is_none() {
             self.lane.post(word::STANDS_IN, 0);
         }
-        found.map(|bytes| OnLaneAlone { bytes, is_end })
+        found
+    }
+
+    fn on_lane_alone(&mut self, is_end: bool) -> Option<OnLaneAlone> {
+        let before = self.before()?;
+        let mut bytes = vec![0; before.data()];
+        if self.shadow.peek(&mut bytes) < bytes.len() {
+            return None;
+        }
+        bytes.extend(self.state.look_at_rest(self.lane)?);
+        Some(OnLaneAlone { bytes, is_end, before })
     }
 
     /// The bytes that this end has not read of a peer that is gone: those on TCP before the lane,
@@ -114,13 +155,38 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         Some(bytes)
     }
 
+    /// Call it when all that [`Receiving::rest_of_gone_peer`] returned lies in the kernel's socket,
+    /// before the lock is given back: others that hold the connection, and threads that wait for
+    /// the lock, must not find it on the lane, too.
+    pub fn rest_is_on_tcp(&mut self) {
+        self.state.drop_rest(self.lane);
+    }
+
     /// Ends what [`Receiving::begin_stand_in`] began. `sent` is what it returned, if that lies in
     /// the peer's socket now.
     pub fn end_stand_in(&mut self, sent: Option<&OnLaneAlone>) {
         if let Some(sent) = sent {
-            self.state.pass_rest(self.lane, sent.bytes.len());
+            if let Before::Taken { data, wakeups } = sent.before {
+                self.take_before(data, wakeups);
+            }
+            self.state.pass_rest(self.lane, sent.bytes.len() - sent.before.data());
         }
         self.lane.post(word::STANDS_IN, 0);
+    }
+
+    /// Takes data on TCP that were sent again, and the wakeups behind them.
+    fn take_before(&mut self, data: usize, wakeups: usize) {
+        self.state.begin_tcp();
+        let taken = self.shadow.take_wakeups(data + wakeups);
+        self.state.took_tcp(taken.min(data));
+        // Crosses to the lane, behind which wakeups count.
+        self.origin();
+        self.state.begin_tcp();
+        self.state.took_wakeups(taken.saturating_sub(data));
+        self.common.note_drained(taken.saturating_sub(data));
+        if taken < data + wakeups {
+            self.state.break_off();
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use weft_fabric::{WaitFor, Wake};
 use weft_socket::{
-    Common, Leave, Limits, OnLaneAlone, Origin, Peer, ReceiveSide, Receiving, SendSide, Sending,
+    Common, Leave, Limits, Origin, Peer, ReceiveSide, Receiving, SendSide, Sending,
     Shadow, Side, Unread, closed,
 };
 use weft_transport_shm::lane::ShmLane;
@@ -14,7 +14,7 @@ mod ends;
 /// A kernel's connection with some bytes unread.
 #[derive(Default)]
 struct Kernel {
-    unread: Vec<u8>,
+    unread: RefCell<Vec<u8>>,
     sent: RefCell<Vec<u8>>,
     aborted: Cell<bool>,
 }
@@ -25,12 +25,13 @@ impl Shadow for &Kernel {
     }
 
     fn look(&self) -> Unread {
-        Unread::of(&self.unread)
+        Unread::of(&self.unread.borrow())
     }
 
     fn peek(&self, target: &mut [u8]) -> usize {
-        let seen = target.len().min(self.unread.len());
-        target[..seen].copy_from_slice(&self.unread[..seen]);
+        let unread = self.unread.borrow();
+        let seen = target.len().min(unread.len());
+        target[..seen].copy_from_slice(&unread[..seen]);
         seen
     }
 
@@ -42,8 +43,11 @@ impl Shadow for &Kernel {
         true
     }
 
-    fn take_wakeups(&self, _count: usize) -> usize {
-        0
+    fn take_wakeups(&self, count: usize) -> usize {
+        let mut unread = self.unread.borrow_mut();
+        let taken = count.min(unread.len());
+        unread.drain(..taken);
+        taken
     }
 
     fn send(&self, bytes: &[u8]) -> Option<usize> {
@@ -146,7 +150,7 @@ fn a_writer_that_looks_later_sends_only_what_it_wrote_since() {
         ends.reader_leaves();
         let kernel = Kernel::default();
         let found = ends.receiving(&kernel).begin_stand_in().expect("bytes are unread");
-        assert!(found == OnLaneAlone { bytes: bytes[read..].to_vec(), is_end: false }, "{read}");
+        assert!(found.bytes == bytes[read..] && !found.is_end, "{read}");
         ends.receiving(&kernel).end_stand_in(Some(&found));
         assert!(ends.receiving(&kernel).has_no_use_for_lane());
         ends.write(b"later");
@@ -197,7 +201,7 @@ fn what_lies_on_tcp_before_the_lane_stays_there() {
         let mut ends = Ends::new();
         ends.write(&[7; 300]);
         ends.reader_leaves();
-        let kernel = Kernel { unread: vec![0; unread], ..Kernel::default() };
+        let kernel = Kernel { unread: vec![0; unread].into(), ..Kernel::default() };
         let found = ends.receiving(&kernel).begin_stand_in();
         assert_eq!(found.is_some(), is_there, "{unread}: a wakeup may lie behind them");
         if let Some(found) = found {
@@ -206,6 +210,27 @@ fn what_lies_on_tcp_before_the_lane_stays_there() {
             assert_eq!(ends.writer_follows(), (Vec::new(), false));
         }
     }
+}
+
+#[test]
+fn data_before_a_wakeup_are_sent_again_with_the_bytes_of_the_lane() {
+    let mut ends = Ends::new();
+    ends.server.arm(WaitFor::Data);
+    ends.write(&[7; 300]);
+    ends.reader_leaves();
+    // The wakeup is on its way.
+    let kernel = Kernel { unread: vec![5; 50].into(), ..Kernel::default() };
+    assert_eq!(ends.receiving(&kernel).begin_stand_in(), None);
+    kernel.unread.borrow_mut().push(0);
+    let found = ends.receiving(&kernel).begin_stand_in().expect("all is there");
+    assert_eq!(found.bytes, [vec![5; 50], vec![7; 300]].concat());
+    kernel.unread.borrow_mut().extend(&found.bytes);
+    ends.receiving(&kernel).end_stand_in(Some(&found));
+    assert_eq!(*kernel.unread.borrow(), found.bytes, "once, and without the wakeup");
+    assert!(!ends.receive.is_broken());
+    // The writer goes on behind them.
+    ends.write(&[8; 20]);
+    assert_eq!(ends.writer_follows(), (vec![8; 20], false));
 }
 
 #[test]
@@ -230,8 +255,8 @@ fn an_end_that_was_told_on_the_lane_alone_is_told_on_tcp() {
         ends.send.close(&ends.client, closed::WRITING);
         ends.reader_leaves();
         let kernel = Kernel::default();
-        let found = ends.receiving(&kernel).begin_stand_in();
-        assert_eq!(found, Some(OnLaneAlone { bytes: vec![7; unread], is_end: true }));
+        let found = ends.receiving(&kernel).begin_stand_in().expect("an end is there");
+        assert!(found.bytes == vec![7; unread] && found.is_end, "{unread}");
     }
 }
 
@@ -249,10 +274,10 @@ fn what_was_requested_and_did_not_come_is_unread_at_the_close() {
 #[test]
 fn what_lies_on_tcp_before_the_lane_is_unread_at_the_close_and_a_wakeup_is_not() {
     let mut ends = Ends::new();
-    let kernel = Kernel { unread: vec![5; 50], ..Kernel::default() };
+    let kernel = Kernel { unread: vec![5; 50].into(), ..Kernel::default() };
     assert!(ends.receiving(&kernel).has_unread());
     ends.take_tcp();
-    let kernel = Kernel { unread: vec![0], ..Kernel::default() };
+    let kernel = Kernel { unread: vec![0].into(), ..Kernel::default() };
     assert!(!ends.receiving(&kernel).has_unread());
 }
 
@@ -275,11 +300,15 @@ fn the_rest_of_a_peer_that_is_gone_is_all_that_nobody_read() {
                 ends.reader_leaves();
             }
             let unread = if takes_tcp { 0 } else { 50 };
-            let kernel = Kernel { unread: vec![5; unread], ..Kernel::default() };
+            let kernel = Kernel { unread: vec![5; unread].into(), ..Kernel::default() };
             assert_eq!(ends.receiving(&kernel).rest_of_gone_peer(), None, "it is there");
             gone(&mut ends, how);
             let expected = [vec![5; unread], vec![7; 300]].concat();
             assert_eq!(ends.receiving(&kernel).rest_of_gone_peer(), Some(expected), "{how:?}");
+            // Another holder of the connection, who waited for the lock, finds nothing twice.
+            ends.receiving(&kernel).rest_is_on_tcp();
+            assert!(!ends.receive.has_unread(&ends.server) && !ends.receive.is_broken());
+            assert!(ends.receive.read(&ends.server, &mut [0; 1], false).is_err());
         }
     }
 }

@@ -7,11 +7,13 @@
 //! # Invariants
 //! - The copy of the peer's socket lives for some microseconds, in which no child is forked: it
 //!   would keep the connection alive after the peer's end.
-//! - The lock of the receiving direction is held while bytes are put, and that of the sending
-//!   direction while the receive queue is filled.
+//! - The lock of the receiving direction is held from the look at the bytes until they are on TCP
+//!   alone, and that of the sending direction while the receive queue is filled. Other processes
+//!   and threads may read the connection meanwhile.
 
 use std::os::fd::RawFd;
 
+use weft_socket::Phase;
 use weft_unread::{PeerSocket, Put, replace_unread};
 use weft_wire::control::PutWay;
 
@@ -58,11 +60,18 @@ impl Connection {
         let Some(sending) = self.sending() else { return false };
         let own = replace_unread(sys::borrow(fd), &bytes);
         let put = self.or_by_daemon(own, fd, PutWay::InPlaceOfUnread, &bytes);
-        if put == Put::All && sending.state.is_shut() {
+        if put != Put::All {
+            return false;
+        }
+        if sending.state.is_shut() {
             // The end of the own direction was told on the lane.
             let _ = rustix::net::shutdown(sys::borrow(fd), rustix::net::Shutdown::Write);
         }
-        put == Put::All
+        receiving.rest_is_on_tcp();
+        // Under the lock, too: a thread that waits for it goes to the kernel then, and does not
+        // take the empty lane of a peer that is gone for the end.
+        self.shared.phase.set(Phase::Declined);
+        true
     }
 
     /// The fate of the bytes, by the daemon if this process could put none.

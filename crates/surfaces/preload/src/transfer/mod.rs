@@ -40,6 +40,8 @@ enum Attempt {
     MovedTheLast(usize),
     /// Something changed: the caller must try again at once.
     Again,
+    /// The connection is the kernel's alone by now, and this process still has its lane.
+    Left,
     End,
     WouldBlock,
     Failed(Errno),

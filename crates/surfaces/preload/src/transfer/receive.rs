@@ -98,6 +98,10 @@ impl Connection {
                     continue;
                 }
                 Attempt::Again => continue,
+                Attempt::Left => {
+                    self.leave_lane_behind();
+                    continue;
+                }
                 Attempt::End => return Ok(total),
                 Attempt::Failed(_) if total > 0 => return Ok(total),
                 Attempt::Failed(errno) => return Err(errno),
@@ -184,6 +188,10 @@ impl Connection {
             Some(lane) => either!(lane, lane => {
                 self.receive_beside(receiving.over(lane, *self, fd), targets, skip, how)
             }),
+            // Another holder left the lane for good while this call waited.
+            None if receiving.state.on_lane() && self.phase() == Phase::Declined => {
+                self.told_once(receive_tcp(fd, targets, skip, usize::MAX, how.peek), Attempt::End)
+            }
             // This process cannot map the lane: the daemon that would pass it is gone.
             None if receiving.state.on_lane() || self.has_lane_of_parent() => {
                 Attempt::Failed(Errno::CONNRESET)
@@ -408,6 +416,9 @@ impl Connection {
         receiving: &mut ReceiveGuard<'_, L>,
         error: ReadError,
     ) -> Attempt {
+        if self.phase() == Phase::Declined {
+            return Attempt::Left;
+        }
         self.follow(fd, receiving.lane);
         if self.has(flag::READING_SHUT) {
             return Attempt::End;

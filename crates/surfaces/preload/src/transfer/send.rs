@@ -74,7 +74,7 @@ impl Connection {
                     }
                     continue;
                 }
-                Attempt::Again => continue,
+                Attempt::Again | Attempt::Left => continue,
                 Attempt::End | Attempt::Failed(_) if total > 0 => return Ok(total),
                 Attempt::End => return Err(broken_pipe(how)),
                 Attempt::Failed(Errno::PIPE) => return Err(broken_pipe(how)),
