@@ -30,7 +30,7 @@ while True:
 """
 
 CLIENT = f"""
-import os, signal, sys, weft
+import os, signal, sys, time, weft
 server = int(sys.argv[1])
 endpoint = weft.Endpoint("a client", service="python@1")
 peer = endpoint.connect(timeout=30)
@@ -39,6 +39,11 @@ key = int.from_bytes(endpoint.receive(30).payload, "little")
 peer.put(b"2" * {SIZE}, key, {SIZE}, timeout=30)
 into = bytearray({SIZE})
 os.kill(server, signal.SIGSTOP)
+# Each of its threads goes on until it sees the signal, and one that progresses would answer.
+tasks = f"/proc/{{server}}/task"
+while any(open(f"{{tasks}}/{{task}}/stat").read().rsplit(")", 1)[1].split()[0] != "T"
+          for task in os.listdir(tasks)):
+    time.sleep(0.01)
 try:
     peer.get(key, 0, into=into, timeout=0.1)
 except weft.TimedOut:

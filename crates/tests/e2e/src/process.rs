@@ -156,6 +156,28 @@ impl Running {
         Ended { shown, status, stdout: self.stdout(), stderr: self.stderr() }
     }
 
+    /// Waits for the end of this program and of another one, which talk with each other.
+    ///
+    /// # Panics
+    /// When one of them failed and the other goes on, with the output of the first; or when they do
+    /// not end within `limit`.
+    #[must_use]
+    pub fn wait_with(mut self, mut other: Self, limit: Duration) -> (Ended, Ended) {
+        const GOES_ON: Duration = Duration::from_secs(10);
+        let start = Instant::now();
+        while !(self.has_ended() && other.has_ended()) && start.elapsed() < limit {
+            thread::sleep(Duration::from_millis(2));
+        }
+        // One that failed says more than one that waits for it.
+        if !self.has_ended() && other.has_ended() {
+            let ended = other.wait(GOES_ON).success();
+            return (self.wait(GOES_ON), ended);
+        }
+        let ended = self.wait(GOES_ON);
+        let ended = if other.has_ended() { ended } else { ended.success() };
+        (ended, other.wait(GOES_ON))
+    }
+
     /// Sends SIGTERM and waits for the end of the program.
     #[must_use]
     pub fn stop(self) -> Ended {

@@ -267,7 +267,5 @@ fn run(
         node.start(command)
     };
     let (server, client) = (side("server"), side("client"));
-    let limit = LIMIT + away();
-    let client = client.wait(limit);
-    Ok((server.wait(limit), client))
+    Ok(server.wait_with(client, LIMIT + away()))
 }
