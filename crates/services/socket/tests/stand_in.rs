@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 
 use weft_fabric::{WaitFor, Wake};
 use weft_socket::{
-    Common, Leave, Limits, Origin, Peer, ReceiveSide, Receiving, SendSide, Sending,
-    Shadow, Side, Unread, closed,
+    Common, Leave, Limits, Origin, Peer, ReceiveSide, Receiving, SendSide, Sending, Shadow, Side,
+    Unread, closed,
 };
 use weft_transport_shm::lane::ShmLane;
 
