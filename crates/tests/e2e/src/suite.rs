@@ -18,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::process::{kill_descendants, processor_time};
+use crate::third::third;
 
 /// The location of the last panic, set by the hook that [`main`] installs.
 static PLACE_OF_PANIC: Mutex<String> = Mutex::new(String::new());
@@ -36,6 +37,7 @@ pub struct Case {
     limit: Duration,
     alone: Option<&'static str>,
     long: Option<&'static str>,
+    turn: Option<u64>,
     run: Arc<dyn Fn() -> Outcome + Send + Sync>,
 }
 
@@ -43,7 +45,8 @@ impl Case {
     /// A case with a time limit of 240 s, which a busy machine does not reach.
     pub fn new(name: impl Into<String>, run: impl Fn() -> Outcome + Send + Sync + 'static) -> Self {
         let limit = Duration::from_secs(240);
-        Self { name: name.into(), limit, alone: None, long: None, run: Arc::new(run) }
+        let (alone, long, turn) = (None, None, None);
+        Self { name: name.into(), limit, alone, long, turn, run: Arc::new(run) }
     }
 
     /// Puts `what` in front of the name.
@@ -72,6 +75,15 @@ impl Case {
     #[must_use]
     pub fn long(mut self, reason: &'static str) -> Self {
         self.long = Some(reason);
+        self
+    }
+
+    /// Makes the case run for one of three commits alone ([`crate::third`]), and always without
+    /// `WEFT_E2E_THIRD`: for the dearest cases of a kind of which another one runs. `turn` is 0, 1
+    /// or 2.
+    #[must_use]
+    pub fn in_turn(mut self, turn: u64) -> Self {
+        self.turn = Some(turn);
         self
     }
 }
@@ -204,6 +216,10 @@ fn run(case: &Case) -> Judgement {
     if let Some(reason) = case.long.filter(|_| std::env::var_os(LONG).is_none()) {
         return Judgement::Skipped(format!("it runs with `cargo verify --long`: {reason}"));
     }
+    if let Some(turn) = case.turn.filter(|turn| !is_turn(*turn, third())) {
+        let how = format!("WEFT_E2E_THIRD={turn} or `cargo verify --long`");
+        return Judgement::Skipped(format!("it runs for one of three commits, and with {how}"));
+    }
     let (sender, receiver) = channel();
     let body = Arc::clone(&case.run);
     thread::spawn(move || {
@@ -227,6 +243,11 @@ fn run(case: &Case) -> Judgement {
     };
     kill_descendants();
     result
+}
+
+/// Whether a case of `turn` runs in the `third` of this run; `None` means all.
+fn is_turn(turn: u64, third: Option<u64>) -> bool {
+    third.is_none_or(|third| third % 3 == turn)
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {
@@ -255,6 +276,14 @@ mod tests {
         });
         let late = run(&long.within(Duration::from_millis(20)));
         assert!(matches!(late, Judgement::Failed(reason) if reason.contains("no end")));
+    }
+
+    #[test]
+    fn each_turn_comes_once_in_three_thirds() {
+        for turn in 0..3 {
+            assert_eq!((0..3).filter(|third| is_turn(turn, Some(*third))).count(), 1);
+            assert!(is_turn(turn, None));
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! With `WEFT_E2E_THIRD` set to 0, 1 or 2, as `cargo verify` does by the commit, a third of the
 //! cases runs with one side alone under weft, and each case of `semantics` in a third of the other
-//! ways; three values run all. Without it, all cases run in all ways.
+//! ways; three values run all. Without it, all cases run in all ways. A few of the dearest cases of
+//! other programs run for one of the three values alone ([`crate::Case::in_turn`]).
 
 use crate::setting;
 
@@ -37,7 +38,7 @@ pub fn is_one_sided(name: &str) -> bool {
 }
 
 /// The third that runs; `None` means all.
-fn third() -> Option<u64> {
+pub(crate) fn third() -> Option<u64> {
     std::env::var_os("WEFT_E2E_THIRD").map(|_| setting("WEFT_E2E_THIRD", 0))
 }
 

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Case::new("socket_descriptors", || run("socket_descriptors", &[], "")),
         Case::new("socket_ends", || run("socket_ends", &[], "")),
         Case::new("socket_exiting", socket_exiting),
-        Case::new("socket_children", || run("socket_children", &["gcc"], "")),
+        Case::new("socket_children", || run("socket_children", &["gcc"], "")).in_turn(2),
         Case::new("socket_redis", || {
             run("socket_redis", &["redis-server", "redis-cli", "redis-benchmark"], "")
         })
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         Case::new("c_programs", c_programs),
         Case::new("python", python_programs),
         Case::new("transfer", || run_script("host_transfer.py", "transfer", &["diff"], "")),
-        Case::new("deaths", move || run("deaths", &[], rounds)),
+        Case::new("deaths", move || run("deaths", &[], rounds)).in_turn(1),
     ];
     let limit = LONG_LIMIT + Duration::from_secs(10);
     suite::main(cases.into_iter().map(|case| case.within(limit)).collect())

@@ -28,10 +28,11 @@ fn main() -> ExitCode {
         a_program_that_unloads_libfabric_goes_on,
         the_log_of_libfabric_has_the_thresholds,
         a_killed_server_ends_a_client_that_waits_for_any_source,
-        messages_are_right_between_two_hosts,
-        windows_are_right_between_two_hosts,
         a_rank_that_ends_on_one_of_two_hosts_ends_the_job,
     ];
+    let of_hosts =
+        cases![messages_are_right_between_two_hosts, windows_are_right_between_two_hosts];
+    cases.extend((0..).zip(of_hosts).map(|(turn, case)| case.in_turn(turn)));
     let fabtests = Case::new("the_fabtests_pass", fabtests);
     cases.push(fabtests.long("some 70 programs of libfabric's own run one after the other"));
     for ranks in [1, 2, 5] {

@@ -141,7 +141,7 @@ fn main() -> ExitCode {
     }
     cases.push(Case::new("an_unknown_provider_is_named", an_unknown_provider_is_named));
     let across = Case::new("all_holds_across_two_hosts", all_holds_across_two_hosts);
-    cases.push(across.within(provider_limit()));
+    cases.push(across.within(provider_limit()).in_turn(2));
     let both = Case::new("all_holds_where_peers_share_memory_or_not", all_holds_on_both_ways);
     cases.push(both.within(Duration::from_secs(300)).long("it waits for what it cannot see"));
     cases.push(Case::new("who_sleeps_is_told_to_arm_again", who_sleeps_is_told_to_arm_again));

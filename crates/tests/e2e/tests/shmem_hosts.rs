@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use weft_e2e::process::{Running, descendants};
-use weft_e2e::{Ended, Host, Namespace, Node, Outcome, Skip, cases, host, program, setting, suite};
+use weft_e2e::{
+    Case, Ended, Host, Namespace, Node, Outcome, Skip, cases, host, program, setting, suite,
+};
 use weft_libfabric::Library;
 use weft_shmem_api::programs::{self, Naming};
 
@@ -35,10 +37,17 @@ const RULES: [&str; 11] = [
 ];
 
 fn main() -> ExitCode {
-    suite::main(cases![
+    let mut cases = vec![
+        Case::new("the_rules_hold_on_4_pes_of_2_hosts", the_rules).in_turn(0),
+        Case::new("collectives_are_right_on_hosts_of_4_pes_and_1", || {
+            collectives("one:4,two:1", 5)
+        })
+        .in_turn(1),
+        Case::new("collectives_are_right_on_hosts_of_1_pe_and_2", || collectives("one:1,two:2", 6))
+            .in_turn(2),
+    ];
+    cases.extend(cases![
         every_function_with_every_type_reaches_another_host,
-        the_rules_hold_on_4_pes_of_2_hosts,
-        collectives_are_right_on_hosts_of_unequal_sizes,
         starts_and_ends_nest_across_hosts,
         a_pe_that_is_killed_ends_the_job_on_both_hosts,
         statuses_are_those_of_the_first_that_failed,
@@ -46,7 +55,8 @@ fn main() -> ExitCode {
         a_host_without_a_daemon_is_told,
         a_host_that_is_cut_off_ends_the_job,
         pes_that_are_stopped_for_longer_than_a_silence_go_on,
-    ])
+    ]);
+    suite::main(cases)
 }
 
 /// Two hosts, and the launcher's place.
@@ -153,7 +163,7 @@ fn every_function_with_every_type_reaches_another_host() -> Outcome {
     Ok(())
 }
 
-fn the_rules_hold_on_4_pes_of_2_hosts() -> Outcome {
+fn the_rules() -> Outcome {
     let job = Job::new()?;
     let program = job.rules();
     let ended = job.ended(job.oshrun(4, &program, &RULES)).success();
@@ -164,16 +174,14 @@ fn the_rules_hold_on_4_pes_of_2_hosts() -> Outcome {
     Ok(())
 }
 
-fn collectives_are_right_on_hosts_of_unequal_sizes() -> Outcome {
+fn collectives(hosts: &str, pes: usize) -> Outcome {
     let job = Job::new()?;
     let program = job.rules();
     let rules = ["reductions", "long_collectives", "sets"];
-    for (hosts, pes) in [("one:4,two:1", 5), ("one:1,two:2", 6)] {
-        let ended = job.ended(job.oshrun_on(hosts, pes, &program, &rules)).success();
-        for rule in rules {
-            let said = format!("{rule} is right on {pes} PEs");
-            assert!(ended.stdout.contains(&said), "{said}: {}", ended.report());
-        }
+    let ended = job.ended(job.oshrun_on(hosts, pes, &program, &rules)).success();
+    for rule in rules {
+        let said = format!("{rule} is right on {pes} PEs");
+        assert!(ended.stdout.contains(&said), "{said}: {}", ended.report());
     }
     Ok(())
 }
