@@ -73,7 +73,8 @@ fn backups_have_all_pairs_and_read_nothing_if_tables_are_shipped() {
     let (log, read) = run(Replication::BuildIndex);
     assert_eq!(none, 0);
     assert!(read > 50_000, "{read}");
-    assert!(shipped > log + log / 4, "{shipped} bytes with tables, {log} without");
+    // Four tables of each level 0 to two backups at the least; a busy machine compacts less often.
+    assert!(shipped > log + 100_000, "{shipped} bytes with tables, {log} without");
 }
 
 #[test]
