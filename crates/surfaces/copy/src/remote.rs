@@ -259,6 +259,10 @@ fn open(
     role: Role,
     places: Vec<Vec<u8>>,
 ) -> Result<(Lines, Far, Terms), CopyError> {
+    if matches!(place, Place::Shell { .. }) && reach.transport != Transport::Tcp {
+        // The shell and the far end take their time, too.
+        reach.opening.load_ahead();
+    }
     let (mut line, mut far) = connect(place, reach)?;
     let mut terms = terms.clone();
     if far.again.is_none() {
