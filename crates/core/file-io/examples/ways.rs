@@ -42,12 +42,15 @@ fn processor() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
+/// The action at a place of the file.
+type Make = fn(u64) -> Action;
+
 /// Moves all of a file once, and returns how long it took and the processor time.
 fn pass(
     file: &Arc<OwnedFd>,
     size: usize,
     how: &How,
-    action: fn(u64) -> Action,
+    action: Make,
 ) -> Result<(Duration, Duration), Box<dyn Error>> {
     let depth = u32::try_from(how.depth)?;
     let mut engine = Engine::new(&Options { depth, way: how.way })?;
@@ -85,7 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let file = Arc::new(rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?);
     rustix::fs::ftruncate(&file, size as u64)?;
-    let actions: [(&str, fn(u64) -> Action); 2] =
+    let actions: [(&str, Make); 2] =
         [("write", |at| Action::Write { at }), ("read", |at| Action::Read { at })];
     for (action, make) in actions {
         // The pages of the file are there from the first pass on.
