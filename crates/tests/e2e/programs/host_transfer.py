@@ -26,7 +26,13 @@ def serve(host, root):
     server, log = host.start(WEFT, "transfer", "serve", "--listen", "0.0.0.0:7799", "--root", root)
     until("the server is ready", lambda: "serving" in text_of(log))
     assert "over the fabric alone" in text_of(log), text_of(log)
+    until("libfabric is loaded ahead", lambda: "libfabric" in maps(server), 20)
     return server
+
+
+def maps(process):
+    with open(f"/proc/{process.pid}/maps", encoding="utf-8") as file:
+        return file.read()
 
 
 def kill(process):
@@ -71,7 +77,7 @@ def over_sessions(one, words, src, root):
         puts = [endpoint["registers"].get("puts", 0) for endpoint in told["endpoints"]]
         return sum(count > 8 for count in puts)
 
-    until("three endpoints put blocks", lambda: carriers() == 3)
+    until("three endpoints put blocks", lambda: carriers() == 3, 20)
     assert client.wait(LIMIT) == 0, text_of(log)
     shown = json.loads(text_of(log))
     assert shown["transport"] == "fabric" and shown["streams"] == 3, shown
