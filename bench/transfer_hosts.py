@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """`weft cp` between two joined hosts beside `weft perf put --to`, in turns:
 
-  bench/transfer_hosts.py [--weft target/release/weft] [--turns 3] [--size 512] [OPTIONS OF weft cp]
+  bench/transfer_hosts.py [--weft target/release/weft] [--turns 3] [--size 512] [--sessions 1,2,4]
+                          [OPTIONS OF weft cp]
 
 The hosts are network namespaces with a cable between them, each with a daemon, that join by a key
 as those of the end-to-end cases do. A file of --size MiB is copied from memory to memory, verified
-and not. Rates are MB/s; the ratio is the median of those of the turns, as the machine may change
-its pace amid a run. Needs root.
+and not, over so many sessions. Rates are MB/s, of the whole command and while bytes move: to meet
+and to end take a time that does not grow with the file. The ratio is the median of those of the
+turns, as the machine may change its pace amid a run. Needs root.
 """
-import argparse, json, os, pathlib, signal, statistics, subprocess, sys, tempfile
+import argparse, functools, json, os, pathlib, signal, statistics, subprocess, sys, tempfile
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent.parent / "crates/tests/e2e/programs"
 parser = argparse.ArgumentParser(description=__doc__,
@@ -17,6 +19,8 @@ parser.add_argument("--weft", default="target/release/weft")
 parser.add_argument("--turns", type=int, default=3)
 parser.add_argument("--size", type=int, default=512)
 parser.add_argument("--put-size", type=int, default=1 << 20)
+parser.add_argument("--sessions", default="1")
+parser.add_argument("--stages", action="store_true", help="what the threads of both ends took")
 arguments, words = parser.parse_known_args()
 WEFT = os.path.abspath(arguments.weft)
 INSIDE = "TRANSFER_HOSTS_INSIDE"
@@ -59,7 +63,11 @@ def main():
         cost = processor() - before
         os.remove(f"{root}/there")
         assert shown["transport"] == "fabric", shown
-        return shown["bytes"] / shown["seconds"] / 1e6, cost / (shown["bytes"] / 1e9)
+        if arguments.stages:
+            print({name: value for name, value in shown.items()
+                   if name == "stages" or name.startswith(("seconds", "window"))})
+        size = shown["bytes"] / 1e6
+        return size / shown["seconds"], size / shown["seconds_moving"], cost / (size / 1e3)
 
     def put():
         serving = two.serve("--transport", "auto")
@@ -71,18 +79,24 @@ def main():
             serving.terminate()
             serving.wait()
         assert told["unit"] == "GB/s", told
-        return told["median"] * 1e3, 0
+        return told["median"] * 1e3, told["median"] * 1e3, 0
 
-    ways = {"put": put, "cp": copy, "cp, not verified": lambda: copy("--no-verify")}
+    ways = {"put": put}
+    for count in arguments.sessions.split(","):
+        options = ("--streams", count)
+        ways[f"cp, {count}"] = functools.partial(copy, *options)
+        ways[f"cp, {count}, not verified"] = functools.partial(copy, "--no-verify", *options)
     got = {name: [] for name in ways}
     for _ in range(arguments.turns):
         for name, measure in ways.items():
             got[name].append(measure())
-            print(f"{name:<18} {got[name][-1][0]:8.1f} MB/s {got[name][-1][1]:6.2f} CPU s/GB",
+            whole, moving, cost = got[name][-1]
+            print(f"{name:<20} {whole:8.1f} MB/s, moving {moving:8.1f} MB/s {cost:6.2f} CPU s/GB",
                   flush=True)
     for name in list(ways)[1:]:
-        ratio = statistics.median(a[0] / b[0] for a, b in zip(got[name], got["put"]))
-        print(f"{name}: median of the ratios {ratio:.3f}")
+        ratios = [statistics.median(a[part] / b[part] for a, b in zip(got[name], got["put"]))
+                  for part in (0, 1)]
+        print(f"{name}: medians of the ratios {ratios[0]:.3f}, moving {ratios[1]:.3f}")
 
 
 try:

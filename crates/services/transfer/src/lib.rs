@@ -67,7 +67,7 @@ pub use journal::{
 pub use message::{
     Answer, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCK_FRAME_BYTES_MAX, Block, Code, FRAME_BYTES_MAX,
     Frame, HEAD_BYTES, Head, Hello, Meeting, Message, Need, PLACES_MAX, Range, Role, SEGMENTS_MAX,
-    Segment, Steadiness, Summary, Terms, Trouble, VERSION,
+    SERVICES_MAX, Segment, Steadiness, Summary, Terms, Trouble, VERSION,
 };
 pub use offence::Offence;
 pub use path::{InvalidPath, NAME_BYTES_MAX, PATH_BYTES_MAX, TreePath, is_name, shown};

@@ -10,7 +10,7 @@ use crate::entry::{Entry, put_path, take_path};
 use crate::path::{PATH_BYTES_MAX, TreePath};
 
 /// The version of this protocol.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Bytes of the head of a frame.
 pub const HEAD_BYTES: usize = 16;
 /// Most bytes of the body of a frame: an entry with all its attributes fits several times.
@@ -29,6 +29,8 @@ pub const BLOCK_FRAME_BYTES_MAX: usize = HEAD_BYTES + 5 + SEGMENTS_MAX * 37;
 pub const RANGES_MAX: usize = 65_536;
 /// Most places in a hello.
 pub const PLACES_MAX: usize = 4_096;
+/// Most services of the fabric in a hello.
+pub const SERVICES_MAX: usize = 16;
 /// Most patterns in a hello.
 pub const PATTERNS_MAX: usize = 4_096;
 const TEXT_BYTES_MAX: usize = 4_096;
@@ -87,13 +89,17 @@ pub struct Hello {
 /// Where the two ends of a transfer meet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Meeting {
-    /// On the connection of the hello.
-    Here,
-    /// On the fabric, where the sender of the hello offers a service; on the connection of the
-    /// hello if the receiver does not reach it.
+    /// On the connection of the hello, and at further services that its sender offers on the
+    /// fabric, which carry blocks.
+    Here {
+        /// The services, each as `NAME@HOST`; at most [`SERVICES_MAX`].
+        also: Vec<String>,
+    },
+    /// On the fabric, where the sender of the hello offers services, of which the first carries
+    /// messages, too; on the connection of the hello if the receiver does not reach that.
     Nearby {
-        /// The service, as `NAME@HOST`.
-        at: String,
+        /// The services, each as `NAME@HOST`; at most [`SERVICES_MAX`].
+        at: Vec<String>,
     },
     /// The receiver of the hello, a target, listens for a source that shows the ticket.
     Expects {
@@ -246,6 +252,8 @@ pub enum Message {
         port: u16,
         /// The service that such a target offers on the fabric, too; empty if it does not.
         at: String,
+        /// To how many of the services that the hello names its receiver came, from the first on.
+        came: u16,
         /// Why the fabric is not used, where it could have been; empty if it is.
         apart: String,
     },
@@ -522,6 +530,18 @@ fn take_terms(from: &mut Reader<'_>) -> Result<Terms, InvalidBytes> {
     })
 }
 
+fn put_services<'a>(services: &[String], into: &'a mut Writer) -> &'a mut Writer {
+    into.list(services, |into, service| {
+        into.blob(service.as_bytes());
+    })
+}
+
+fn take_services(from: &mut Reader<'_>) -> Result<Vec<String>, InvalidBytes> {
+    from.list(SERVICES_MAX, "the number of services", |from| {
+        from.text(TEXT_BYTES_MAX, "a place to meet")
+    })
+}
+
 fn put_trouble(trouble: &Trouble, into: &mut Writer) {
     // 0 is no number here, so numbers are one more.
     into.u64(trouble.number.map_or(0, |number| number + 1));
@@ -601,17 +621,23 @@ fn put_message(message: &Message, into: &mut Writer) -> u8 {
                 into.blob(place);
             });
             match &hello.meeting {
-                Meeting::Here => into.u8(0),
+                // A release that has one service alone reads these, and says which version it is.
+                Meeting::Here { also } if also.is_empty() => into.u8(0),
+                Meeting::Here { also } => put_services(also, into.u8(4)),
                 Meeting::Expects { ticket } => into.u8(1).u128(*ticket),
                 Meeting::Goes { to, at, ticket } => {
                     into.u8(2).blob(to.as_bytes()).blob(at.as_bytes()).u128(*ticket)
                 }
-                Meeting::Nearby { at } => into.u8(3).blob(at.as_bytes()),
+                Meeting::Nearby { at } => match at.as_slice() {
+                    [one] => into.u8(3).blob(one.as_bytes()),
+                    all => put_services(all, into.u8(5)),
+                },
             };
             0
         }
-        Message::Welcome { token, port, at, apart } => {
-            into.u128(*token).u16(*port).blob(at.as_bytes()).blob(cut(apart).as_bytes());
+        Message::Welcome { token, port, at, came, apart } => {
+            into.u128(*token).u16(*port).blob(at.as_bytes()).u16(*came);
+            into.blob(cut(apart).as_bytes());
             1
         }
         Message::Refused { text } => {
@@ -699,14 +725,16 @@ fn parse(kind: u8, from: &mut Reader<'_>) -> Result<Frame, InvalidBytes> {
                 from.blob(PATH_BYTES_MAX, "a place")
             })?;
             let meeting = match from.u8()? {
-                0 => Meeting::Here,
+                0 => Meeting::Here { also: Vec::new() },
                 1 => Meeting::Expects { ticket: from.u128()? },
                 2 => {
                     let to = from.text(TEXT_BYTES_MAX, "a place to meet")?;
                     let at = from.text(TEXT_BYTES_MAX, "a place to meet")?;
                     Meeting::Goes { to, at, ticket: from.u128()? }
                 }
-                3 => Meeting::Nearby { at: from.text(TEXT_BYTES_MAX, "a place to meet")? },
+                3 => Meeting::Nearby { at: vec![from.text(TEXT_BYTES_MAX, "a place to meet")?] },
+                4 => Meeting::Here { also: take_services(from)? },
+                5 => Meeting::Nearby { at: take_services(from)? },
                 _ => return Err(InvalidBytes::Field("where to meet")),
             };
             Message::Hello(Hello { version, role, terms, places, meeting })
@@ -715,6 +743,7 @@ fn parse(kind: u8, from: &mut Reader<'_>) -> Result<Frame, InvalidBytes> {
             token: from.u128()?,
             port: from.u16()?,
             at: from.text(TEXT_BYTES_MAX, "a place to meet")?,
+            came: from.u16()?,
             apart: from.text(TEXT_BYTES_MAX, "a text")?,
         },
         2 => Message::Refused { text: from.text(TEXT_BYTES_MAX, "a text")? },

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use weft_transfer::fuzz_journal;
 use weft_transfer::hostile::{HostileEnd, fuzz_frames, fuzz_source, fuzz_target, scripted};
 use weft_transfer::{
-    Block, Entry, FileId, Frame, Kind, Leaf, Message, Metadata, Segment, Steadiness, TreePath,
+    Block, Entry, FileId, Frame, Hello, Kind, Leaf, Meeting, Message, Metadata, Role, SERVICES_MAX,
+    Segment, Steadiness, Terms, TreePath, VERSION,
 };
 
 fn corpus(name: &str) -> Vec<Vec<u8>> {
@@ -114,4 +115,44 @@ proptest! {
         fuzz_frames(&script);
         fuzz_journal(&script);
     }
+}
+
+fn hello(meeting: Meeting) -> Frame {
+    let terms = Terms {
+        block_bytes: 4_096,
+        streams: 1,
+        is_recursive: true,
+        keeps_all: true,
+        verifies: true,
+        resumes: true,
+        is_dry: false,
+        deletes: false,
+        is_direct: false,
+        bytes_per_second: 0,
+        excludes: Vec::new(),
+    };
+    let (role, places) = (Role::Target, vec![b"place".to_vec()]);
+    Frame::Message(Message::Hello(Hello { version: VERSION, role, terms, places, meeting }))
+}
+
+#[test]
+fn a_hello_names_services_and_one_of_them_as_older_releases_read_it() {
+    let service = |number| format!("cp.{number}@7");
+    let services = |count| (0..count).map(service).collect::<Vec<_>>();
+    let parsed = |frame: &Frame| Frame::parse(&frame.bytes());
+    for count in [0, 1, 2, SERVICES_MAX] {
+        for meeting in
+            [Meeting::Here { also: services(count) }, Meeting::Nearby { at: services(count) }]
+        {
+            let frame = hello(meeting);
+            let length = frame.bytes().len();
+            assert_eq!(parsed(&frame), Ok(Some((frame, length))));
+        }
+    }
+    let many = hello(Meeting::Nearby { at: services(SERVICES_MAX + 1) });
+    assert!(parsed(&many).is_err());
+    // A tag and one text; the tag alone.
+    let bytes = hello(Meeting::Nearby { at: services(1) }).bytes();
+    assert!(bytes.ends_with(b"\x03\x06\0\0\0cp.0@7"), "{bytes:?}");
+    assert_eq!(hello(Meeting::Here { also: Vec::new() }).bytes().last(), Some(&0));
 }

@@ -46,6 +46,12 @@ impl Policy {
         let opening = self.opening.as_ref().ok_or("the other end does not use the fabric")?;
         fabric::find(opening, at)
     }
+
+    /// Comes to further services that the other end offers, up to the first that it does not
+    /// reach.
+    fn come_to_all(&self, services: &[String]) -> Vec<Wire> {
+        services.iter().map_while(|at| self.come(at).ok()).collect()
+    }
 }
 
 /// More connections of a transfer, where there can be some.
@@ -132,16 +138,31 @@ impl Part {
     ) -> Result<(), CopyError> {
         let terms = hello.terms;
         match hello.meeting {
-            Meeting::Here => {
-                line.say(welcome(more.token(), 0, "", ""))?;
-                self.run(lines(line, &terms, more), &terms, policy, hello.places)
+            Meeting::Here { also } => {
+                let came = match line {
+                    Line::Fabric(_) => policy.come_to_all(&also),
+                    Line::Stream(_) => Vec::new(),
+                };
+                line.say(welcome(more.token(), 0, "", (came.len(), "")))?;
+                let mut lines = lines(line, &terms, more);
+                if let Lines::Fabric(wires) = &mut lines {
+                    wires.extend(came);
+                }
+                self.run(lines, &terms, policy, hello.places)
             }
             Meeting::Nearby { at } => {
-                let came = policy.come(&at);
+                let named = at.split_first();
+                let (first, further) =
+                    named.ok_or(weft_transfer::Offence("a hello that names no service"))?;
+                let came = policy.come(first).map(|first| {
+                    let further = policy.come_to_all(further);
+                    std::iter::once(first).chain(further).collect::<Vec<_>>()
+                });
                 let apart = came.as_ref().err().map_or("", String::as_str);
-                line.say(welcome(more.token(), 0, "", apart))?;
+                let count = came.as_ref().map_or(0, Vec::len);
+                line.say(welcome(more.token(), 0, "", (count, apart)))?;
                 let lines = match came {
-                    Ok(wire) => Lines::Fabric(wire),
+                    Ok(wires) => Lines::Fabric(wires),
                     Err(_) => lines(line, &terms, more),
                 };
                 self.run(lines, &terms, policy, hello.places)
@@ -158,7 +179,7 @@ impl Part {
                     Some(Ok(offer)) => (offer.place(), ""),
                     Some(Err(why)) => ("", why.as_str()),
                 };
-                line.say(welcome(0, port, at, apart))?;
+                line.say(welcome(0, port, at, (0, apart)))?;
                 let offer = offer.and_then(Result::ok);
                 let streams = usize::from(terms.streams);
                 let met = meet(&listener, &Key::of_ticket(ticket), offer.as_ref(), streams);
@@ -170,9 +191,9 @@ impl Part {
                     at => policy.come(at),
                 };
                 let apart = came.as_ref().err().map_or("", String::as_str);
-                line.say(welcome(0, 0, "", apart))?;
+                line.say(welcome(0, 0, "", (0, apart)))?;
                 let met = match came {
-                    Ok(wire) => Ok(Lines::Fabric(wire)),
+                    Ok(wire) => Ok(Lines::Fabric(vec![wire])),
                     Err(why) if to.is_empty() => Err(CopyError::Refused(why)),
                     Err(_) => go(&to, &Key::of_ticket(ticket), terms.streams),
                 };
@@ -260,8 +281,8 @@ pub(crate) fn run_source(
             let outlet = Arc::new(Connections::start(channels, &listener, None)?);
             (Supply::Own(assembly::pool(terms, settings)?), outlet, None)
         }
-        Lines::Fabric(wire) => {
-            let (idle, outlet) = wire.read(terms, settings, listener);
+        Lines::Fabric(wires) => {
+            let (idle, outlet) = fabric::read(wires, terms, settings, &listener);
             (Supply::Lent(idle), Arc::clone(&outlet) as _, Some(outlet))
         }
     };
@@ -288,16 +309,18 @@ pub(crate) fn run_target(
             let outlet = Arc::new(Connections::start(channels, &listener, Some(&pool))?);
             (pool.count(), outlet)
         }
-        Lines::Fabric(wire) => {
-            let (blocks, outlet) = wire.write(terms, settings, listener);
-            (usize::try_from(blocks).expect("blocks are bounded"), outlet)
+        Lines::Fabric(wires) => {
+            let (blocks, outlet) = fabric::write(wires, terms, settings, &listener);
+            (blocks, outlet)
         }
     };
     assembly::target(destination, terms, settings, (blocks, inbox, outlet), reports).run()
 }
 
-fn welcome(token: u128, port: u16, at: &str, apart: &str) -> Message {
-    Message::Welcome { token, port, at: at.to_owned(), apart: apart.to_owned() }
+/// `came` says to how many services of the hello this end came, and why not to the first.
+fn welcome(token: u128, port: u16, at: &str, (came, apart): (usize, &str)) -> Message {
+    let came = u16::try_from(came).expect("a hello names few services");
+    Message::Welcome { token, port, at: at.to_owned(), came, apart: apart.to_owned() }
 }
 
 /// A name for a service that one transfer meets at.
@@ -313,7 +336,7 @@ fn lines(line: Line, terms: &Terms, more: &mut dyn More) -> Lines {
             channels.extend(more.gather(usize::from(terms.streams) - 1));
             Lines::Streams(channels)
         }
-        Line::Fabric(wire) => Lines::Fabric(wire),
+        Line::Fabric(wire) => Lines::Fabric(vec![wire]),
     }
 }
 
@@ -351,7 +374,7 @@ fn meet(
     let mut channels = Vec::new();
     while std::time::Instant::now() < until {
         if let Some(wire) = offer.and_then(|offer| offer.accept(Duration::ZERO)) {
-            return Ok(Lines::Fabric(wire));
+            return Ok(Lines::Fabric(vec![wire]));
         }
         match listener.accept() {
             Ok((stream, _)) => {

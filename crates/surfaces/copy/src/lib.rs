@@ -56,5 +56,5 @@ pub use assembly::Settings;
 pub use error::CopyError;
 pub use place::{PORT, Place};
 pub use remote::{Reach, Transport, copy};
-pub use report::{Gauge, Outcome, Reporter, Way};
+pub use report::{Gauge, Outcome, Reporter, Stage, Way};
 pub use server::{Clients, ServeOptions, Server, answer_standard};

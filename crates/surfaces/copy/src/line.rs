@@ -39,6 +39,6 @@ impl Line {
 pub(crate) enum Lines {
     /// Streams, of which the first carries messages.
     Streams(Vec<Channel>),
-    /// A session of the fabric.
-    Fabric(Wire),
+    /// Sessions of the fabric, of which the first carries messages.
+    Fabric(Vec<Wire>),
 }

@@ -47,6 +47,9 @@ pub struct Reach {
     pub transport: Transport,
     /// How endpoints are opened.
     pub opening: Opening,
+    /// Sessions of the fabric that carry blocks, where the far end comes to as many; 1 to
+    /// [`weft_transfer::SERVICES_MAX`].
+    pub sessions: u16,
     /// The remote shell and its arguments.
     pub shell: Vec<String>,
     /// The program at the far end.
@@ -199,6 +202,7 @@ struct Welcome {
     token: u128,
     port: u16,
     at: String,
+    came: u16,
     apart: String,
 }
 
@@ -207,7 +211,9 @@ fn greet(line: &mut Line, hello: Hello) -> Result<Welcome, CopyError> {
     // A far end that is gone by now may have said why.
     let said = line.say(Message::Hello(hello));
     match line.hear() {
-        Ok(Message::Welcome { token, port, at, apart }) => Ok(Welcome { token, port, at, apart }),
+        Ok(Message::Welcome { token, port, at, came, apart }) => {
+            Ok(Welcome { token, port, at, came, apart })
+        }
         Ok(Message::Refused { text }) => Err(CopyError::Refused(text)),
         Ok(_) => Err(weft_transfer::Offence("another message than a welcome").into()),
         Err(CopyError::Lost(why)) => {
@@ -223,15 +229,26 @@ fn hello(role: Role, terms: &Terms, places: Vec<Vec<u8>>, meeting: Meeting) -> H
     Hello { version: VERSION, role, terms: terms.clone(), places, meeting }
 }
 
-/// A service that a far end may come to, if there is a fabric.
-fn offer(reach: &Reach) -> Result<Offer, String> {
-    Offer::new(&reach.opening, &meeting_name()?)
+/// So many services that a far end may come to, or fewer if the fabric has no more; one at least,
+/// or why there is none.
+fn offer(reach: &Reach, count: u16) -> Result<Vec<Offer>, String> {
+    let mut offers = Vec::new();
+    for _ in 0..count {
+        match Offer::new(&reach.opening, &meeting_name()?) {
+            Ok(offer) => offers.push(offer),
+            Err(why) if offers.is_empty() => return Err(why),
+            Err(_) => break,
+        }
+    }
+    Ok(offers)
 }
 
-/// Waits for the far end that has said that it came to the service.
-fn seen(offer: &Offer) -> Result<Wire, CopyError> {
-    let lost = "the other end came over the fabric, and was not seen".to_owned();
-    offer.accept(SEEN_WITHIN).ok_or(CopyError::Lost(lost))
+/// Waits for the far end that has said that it came to so many of the services.
+fn seen(offers: &[Offer], count: u16) -> Result<Vec<Wire>, CopyError> {
+    let lost =
+        || CopyError::Lost("the other end came over the fabric, and was not seen".to_owned());
+    let came = offers.iter().take(count.into());
+    came.map(|offer| offer.accept(SEEN_WITHIN).ok_or_else(lost)).collect()
 }
 
 /// All connections of a transfer, after the hello.
@@ -242,6 +259,10 @@ fn open(
     role: Role,
     places: Vec<Vec<u8>>,
 ) -> Result<(Lines, Far, Terms), CopyError> {
+    if matches!(place, Place::Shell { .. }) && reach.transport != Transport::Tcp {
+        // The shell and the far end take their time, too.
+        reach.opening.load_ahead();
+    }
     let (mut line, mut far) = connect(place, reach)?;
     let mut terms = terms.clone();
     if far.again.is_none() {
@@ -249,28 +270,45 @@ fn open(
     }
     // A server without a key was found on the fabric already, or is not there.
     let may_meet = matches!(far.way, Way::Shell | Way::Tls) && reach.transport != Transport::Tcp;
-    let offered = may_meet.then(|| offer(reach));
+    let is_met = matches!(line, Line::Fabric(_));
+    let offered = match is_met {
+        // Where there are no further services, the session that is there carries all.
+        true => Some(Ok(offer(reach, reach.sessions - 1).unwrap_or_default())),
+        false => may_meet.then(|| offer(reach, reach.sessions)),
+    };
     let unreachable = |why| Err(CopyError::Unreachable { place: place.to_string(), why });
+    let services = |offers: &[Offer]| offers.iter().map(|offer| offer.place().to_owned()).collect();
     let meeting = match &offered {
-        Some(Ok(offer)) => Meeting::Nearby { at: offer.place().to_owned() },
+        Some(Ok(offers)) if is_met => Meeting::Here { also: services(offers) },
+        Some(Ok(offers)) => Meeting::Nearby { at: services(offers) },
         Some(Err(why)) if reach.transport == Transport::Fabric => return unreachable(why.clone()),
-        _ => Meeting::Here,
+        _ => Meeting::Here { also: Vec::new() },
     };
     let welcome = greet(&mut line, hello(role, &terms, places, meeting))?;
+    let on_fabric = |wires: Vec<Wire>, far, mut terms: Terms| {
+        terms.streams = u16::try_from(wires.len()).expect("a hello names few services");
+        Ok((Lines::Fabric(wires), far, terms))
+    };
+    let mut channels = match (line, &offered) {
+        (Line::Stream(channel), _) => vec![channel],
+        (Line::Fabric(wire), offered) => {
+            let mut wires = vec![wire];
+            if let Some(Ok(offers)) = offered {
+                wires.extend(seen(offers, welcome.came)?);
+            }
+            return on_fabric(wires, far, terms);
+        }
+    };
     match offered {
-        Some(Ok(offer)) if welcome.apart.is_empty() => {
+        Some(Ok(offers)) if welcome.apart.is_empty() => {
             far.way = Way::Fabric;
-            return Ok((Lines::Fabric(seen(&offer)?), far, terms));
+            return on_fabric(seen(&offers, welcome.came.max(1))?, far, terms);
         }
         Some(Ok(_)) if reach.transport == Transport::Fabric => return unreachable(welcome.apart),
         Some(Ok(_)) => far.apart = Some(welcome.apart),
         Some(Err(why)) => far.apart = Some(why),
         None => {}
     }
-    let mut channels = match line {
-        Line::Stream(channel) => vec![channel],
-        Line::Fabric(wire) => return Ok((Lines::Fabric(wire), far, terms)),
-    };
     if let Some((to, key)) = &far.again {
         for _ in 1..terms.streams {
             let mut channel = connect_again(to, key.as_ref())?;

@@ -1,6 +1,8 @@
 //! The news that a person or a script hears of a transfer while it goes on.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use weft_transfer::{Summary, Trouble};
 
@@ -10,6 +12,34 @@ pub trait Reporter: Send + Sync {
     fn trouble(&self, trouble: &Trouble);
     /// A step that a dry run would make.
     fn would(&self, text: &str);
+}
+
+/// The work of one kind of threads: how often they did it, and how long all of them together.
+#[derive(Debug, Default)]
+pub struct Stage {
+    times: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl Stage {
+    /// How often.
+    pub fn times(&self) -> u64 {
+        self.times.load(Ordering::Relaxed)
+    }
+
+    /// How long.
+    pub fn took(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn time<T>(&self, work: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let result = work();
+        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Gauge::add(&self.times, 1);
+        Gauge::add(&self.nanoseconds, took);
+        result
+    }
 }
 
 /// How far a transfer is, and whether it shall stop.
@@ -29,6 +59,16 @@ pub struct Gauge {
     pub bytes_moved: AtomicU64,
     /// Troubles that a reporter heard of.
     pub troubles: AtomicU64,
+    /// Blocks that this end loaded: read and hashed.
+    pub loading: Stage,
+    /// Blocks that this end stored: wrote, and read back when enough of a file was written.
+    pub storing: Stage,
+    /// Files that this end finished: read back what was left, and gave them their names.
+    pub finishing: Stage,
+    /// When both ends had met and were ready.
+    pub ready: OnceLock<Instant>,
+    /// When all was done, and the connections were about to end.
+    pub done: OnceLock<Instant>,
     /// Set by who wants the transfer to stop.
     pub stop: AtomicBool,
 }

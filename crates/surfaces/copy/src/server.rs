@@ -143,6 +143,8 @@ impl Server {
             Clients::Users(_) => Err("its users show their keys over TCP".to_owned()),
             _ => Offer::new(&options.opening, &server_name(port)),
         };
+        // The first client finds it loaded.
+        options.opening.load_ahead();
         if let (None, Err(error)) = (&listener, &offer) {
             let why = format!(
                 "is reached from other hosts, so a key is needed (`weft fabric key` makes one), \
@@ -297,6 +299,10 @@ fn converse(stream: TcpStream, shared: &Shared) -> Result<(), CopyError> {
 /// # Errors
 /// [`CopyError`]. The other end was told.
 pub fn answer_standard(settings: &Settings, opening: Option<Opening>) -> Result<(), CopyError> {
+    // The other end loads it meanwhile, too.
+    if let Some(opening) = &opening {
+        opening.load_ahead();
+    }
     let mut channel = standard()?;
     let Message::Hello(hello) = channel.hear()? else {
         return Err(weft_transfer::Offence("another message than a hello").into());

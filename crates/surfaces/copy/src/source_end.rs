@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_transfer::{
     Block, BlockNumber, Code, Job, Kind, Limits, Loaded, Message, Range, Source, SourceEvent,
@@ -86,6 +86,7 @@ impl SourceEnd {
             tell_why(&*self.outlet, error);
         }
         self.inbox.close();
+        self.gauge.done.get_or_init(Instant::now);
         self.outlet.finish();
         result
     }
@@ -93,6 +94,7 @@ impl SourceEnd {
     fn run_inside(&self) -> Result<Summary, CopyError> {
         self.outlet.message(Message::Begin { identity: self.identity, tops: self.tops.word() });
         let early = self.await_ready()?;
+        self.gauge.ready.get_or_init(Instant::now);
         let reading = Arc::new(Reading {
             tops: Arc::clone(&self.tops),
             is_direct: self.terms.is_direct,
@@ -140,7 +142,8 @@ impl SourceEnd {
             move |work| {
                 inbox.tell(match work {
                     Work::Load(block, pieces, mut space) => {
-                        let loaded = reader.load(&reading, &pieces, &mut space);
+                        let load = || reader.load(&reading, &pieces, &mut space);
+                        let loaded = reading.gauge.loading.time(load);
                         Input::Loaded(block, loaded, space)
                     }
                     Work::Plain(Job::Map { number, path, id, from }) => {

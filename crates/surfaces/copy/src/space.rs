@@ -1,6 +1,7 @@
 //! The memory of one block, which a file is read into or written from.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use weft_file_io::{Buffer, Pool};
@@ -81,8 +82,8 @@ impl Space {
 pub(crate) enum Supply {
     /// Memory of this process.
     Own(Pool),
-    /// Blocks that the other end granted.
-    Lent(std::sync::Arc<Idle>),
+    /// Blocks that the other end granted, by the sessions that carry them.
+    Lent(Vec<Arc<Idle>>),
 }
 
 impl Supply {
@@ -90,7 +91,11 @@ impl Supply {
     pub fn take(&self) -> Option<Space> {
         match self {
             Self::Own(pool) => pool.take().map(Space::Own),
-            Self::Lent(idle) => idle.take().map(Space::Lent),
+            Self::Lent(idle) => {
+                // Of the session that has carried the least lately.
+                let most = idle.iter().max_by_key(|idle| idle.left())?;
+                most.take().map(Space::Lent)
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The loop of the end that writes: the machine of the target and its writers.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_transfer::{
     Checked, Entry, Finished, Journal, Kind, Leaf, Limits, Made, Message, Store, Stored, Summary,
@@ -89,12 +89,14 @@ impl TargetEnd {
             tell_why(&*self.outlet, error);
         }
         self.inbox.close();
+        self.gauge.done.get_or_init(Instant::now);
         self.outlet.finish();
         result
     }
 
     fn run_inside(&self) -> Result<Written, CopyError> {
         let (identity, tops, early) = self.await_begin()?;
+        self.gauge.ready.get_or_init(Instant::now);
         let resumes = self.terms.resumes && !self.terms.is_dry;
         let landing = self.destination.resolve(tops, identity, resumes)?;
         let Landing { root, renames, is_bare, transfer } = landing;
@@ -158,11 +160,11 @@ impl TargetEnd {
     fn start_writers(&self, writing: &Arc<Writing>) -> Result<Workers<Work>, CopyError> {
         let make = || {
             let (writing, inbox) = (Arc::clone(writing), Arc::clone(&self.inbox));
-            let shortcut = self.shortcut.clone();
+            let (shortcut, gauge) = (self.shortcut.clone(), Arc::clone(&self.gauge));
             move |work| {
                 inbox.tell(match work {
                     Work::Store(stores, space) => {
-                        let stored = writing.store(&stores, &space);
+                        let stored = gauge.storing.time(|| writing.store(&stores, &space));
                         let pieces = stores.iter().map(|store| (store.number, store.leaf));
                         let pieces = pieces.collect();
                         // The memory is free before the block is granted again.
@@ -173,7 +175,8 @@ impl TargetEnd {
                         Input::Checked(entry.number, writing.check(&entry, &kept))
                     }
                     Work::Finish(entry, leaves) => {
-                        Input::Finished(entry.number, writing.finish(&entry, &leaves))
+                        let finish = || writing.finish(&entry, &leaves);
+                        Input::Finished(entry.number, gauge.finishing.time(finish))
                     }
                     Work::Copy(entry) => {
                         let shortcut = shortcut.as_ref().expect("there is one, or it is not asked");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weft_broker::Limits;
 use weft_copy::{Clients, ServeOptions, Server, Settings};
 use weft_fabric::{NodeId, Source};
-use weft_open::{AnyEndpoint, Client, Opening, Waiter, turn};
+use weft_open::{AnyEndpoint, Client, Opening, Service, Waiter, turn};
 use weft_options::Options;
 use weft_session::{Event, PoolId, SessionId, Sessions, bytes_of};
 use weft_transfer::{
@@ -55,7 +55,28 @@ impl Peer {
         let options = weft_session::Options::default();
         let client = Client::over(endpoint, "weft-transfer", &versions, options);
         let (sessions, session) = client.expect("a session").into_sessions();
+        Self::over(sessions, session)
+    }
+
+    fn over(sessions: Sessions<AnyEndpoint>, session: SessionId) -> Self {
         Self { sessions, session, pool: None, heard: Vec::new(), is_over: false }
+    }
+
+    /// Waits for the server at a service that this end offers.
+    fn await_server(service: Service) -> Self {
+        let (mut sessions, mut waiter) = (service.into_sessions(), Waiter::default());
+        let (mut came, begun) = (None, Instant::now());
+        while came.is_none() {
+            assert!(begun.elapsed() < PATIENCE, "the server does not come");
+            turn(&mut sessions, &mut waiter, &[], Some(PATIENCE / 10), |event| {
+                if let Event::Hello { session, .. } = event {
+                    came = Some(session);
+                }
+            });
+        }
+        let session = came.expect("it was waited for");
+        sessions.accept(session, VERSION, b"").expect("it waits");
+        Self::over(sessions, session)
     }
 
     fn say(&mut self, bytes: &[u8]) {
@@ -95,8 +116,8 @@ impl Peer {
         }
     }
 
-    /// Says hello as a source, and tells of a file.
-    fn greet(&mut self, name: &str, size: u64) {
+    /// Says hello as a source, with further services.
+    fn hello(&mut self, also: Vec<String>) {
         let terms = Terms {
             block_bytes: 4_096,
             streams: 1,
@@ -110,9 +131,13 @@ impl Peer {
             bytes_per_second: 0,
             excludes: Vec::new(),
         };
-        let (places, meeting) = (vec![b".".to_vec()], Meeting::Here);
+        let (places, meeting) = (vec![b".".to_vec()], Meeting::Here { also });
         let hello = Hello { version: VERSION, role: Role::Target, terms, places, meeting };
         self.tell(Message::Hello(hello));
+    }
+
+    /// Tells of a file.
+    fn begin(&mut self, name: &str, size: u64) {
         self.tell(Message::Begin { identity: 1, tops: 1 });
         let id = FileId { size, ..FileId::default() };
         let metadata = Metadata { mode: 0o600, ..Metadata::default() };
@@ -126,13 +151,25 @@ impl Peer {
         });
     }
 
-    /// Puts a block with a frame behind it, and says how long the frame is.
-    fn put(&mut self, payload: &[u8], frame: &[u8], said: u32) {
+    fn greet(&mut self, name: &str, size: u64) {
+        self.hello(Vec::new());
+        self.begin(name, size);
+    }
+
+    /// Puts a block with a head.
+    fn put(&mut self, bytes: &[u8], head: &[u8]) {
         let (pool, _) = self.pool.expect("it was granted");
         let block = self.sessions.take(self.session, pool).expect("a pool").expect("a block");
-        let bytes = [payload, frame].concat();
-        let (source, head) = (Source::Bytes(&bytes), said.to_le_bytes());
-        self.sessions.put(self.session, block, source, &head).expect("there is room");
+        self.sessions.put(self.session, block, Source::Bytes(bytes), head).expect("there is room");
+    }
+
+    /// Puts a block with a frame behind it, and says how long the frame is.
+    fn put_behind(&mut self, payload: &[u8], frame: &[u8], said: u32) {
+        self.put(&[payload, frame].concat(), &said.to_le_bytes());
+    }
+
+    fn is_done(&self) -> bool {
+        matches!(self.heard.last(), Some(Message::Done(_)))
     }
 }
 
@@ -147,12 +184,46 @@ fn length(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).expect("short")
 }
 
-fn sends(server: &(Opening, String), name: &str) {
-    let mut peer = Peer::new(server);
-    peer.greet(name, 5);
+fn has(root: &Path, name: &str) -> bool {
+    std::fs::read(root.join(name)).is_ok_and(|bytes| bytes == b"bytes")
+}
+
+#[test]
+fn a_frame_is_the_head_of_its_block_or_lies_behind_the_bytes() {
+    let root = tempfile::tempdir().expect("a directory");
+    let server = serve(root.path());
     let frame = frame(0, b"bytes");
-    peer.put(b"bytes", &frame, length(&frame));
-    peer.until("it is done", |peer| matches!(peer.heard.last(), Some(Message::Done(_))));
+    let mut peer = Peer::new(&server);
+    peer.greet("behind", 5);
+    peer.put_behind(b"bytes", &frame, length(&frame));
+    peer.until("it is done", Peer::is_done);
+    let mut peer = Peer::new(&server);
+    peer.greet("head", 5);
+    peer.put(b"bytes", &frame);
+    peer.until("it is done", Peer::is_done);
+    assert!(has(root.path(), "behind") && has(root.path(), "head"));
+}
+
+#[test]
+fn blocks_come_over_each_session_to_which_the_server_came() {
+    let root = tempfile::tempdir().expect("a directory");
+    let server = serve(root.path());
+    let endpoint = server.0.clone().offering("cp.second").and_then(|opening| opening.open());
+    let (endpoint, versions) = (endpoint.expect("a service"), VERSION..=VERSION);
+    let options = weft_session::Options::default();
+    let second = Service::over(endpoint, "weft-transfer", &versions, options).expect("a service");
+    let mut peer = Peer::new(&server);
+    // Nobody offers the last one, and the transfer goes on without it.
+    peer.hello(vec!["cp.second".to_owned(), "cp.third".to_owned()]);
+    let mut second = Peer::await_server(second);
+    let welcome = |message: &Message| matches!(message, Message::Welcome { came: 1, .. });
+    peer.until("it came to one", |peer| peer.heard.iter().any(welcome));
+    peer.begin("file", 5);
+    second.until("a pool of its own", |second| second.pool.is_some());
+    second.put(b"bytes", &frame(0, b"bytes"));
+    peer.until("it is done", Peer::is_done);
+    assert!(has(root.path(), "file"));
+    second.until("all sessions end", |second| second.is_over);
 }
 
 #[test]
@@ -171,7 +242,19 @@ fn a_client_that_breaks_the_rules_is_ended_and_others_are_served() {
     for (what, payload, frame, said) in lies {
         let mut peer = Peer::new(&server);
         peer.greet("lie", 5);
-        peer.put(payload, &frame, said);
+        peer.put_behind(payload, &frame, said);
+        peer.until(what, |peer| peer.is_over);
+    }
+    let heads: [(&str, &[u8], &[u8]); 4] = [
+        ("no head", b"bytes", b""),
+        ("a head that is no frame", b"bytes", b"frame"),
+        ("a frame of other bytes", b"byte", &good),
+        ("a frame that is cut", b"bytes", &good[..40]),
+    ];
+    for (what, payload, head) in heads {
+        let mut peer = Peer::new(&server);
+        peer.greet("lie", 5);
+        peer.put(payload, head);
         peer.until(what, |peer| peer.is_over);
     }
     // Words in place of messages, more than a conversation has, and a pool that nobody wants.
@@ -182,9 +265,11 @@ fn a_client_that_breaks_the_rules_is_ended_and_others_are_served() {
     let many: Vec<u8> = (0..500).flat_map(|_| Frame::Message(Message::Ready).bytes()).collect();
     peer.say(&many);
     peer.until("a word that is no hello ends it", |peer| peer.is_over);
-    sends(&server, "sound");
-    assert_eq!(std::fs::read(root.path().join("sound")).ok().as_deref(), Some(&b"bytes"[..]));
-    assert!(!root.path().join("lie").exists());
+    let mut peer = Peer::new(&server);
+    peer.greet("sound", 5);
+    peer.put(b"bytes", &good);
+    peer.until("it is done", Peer::is_done);
+    assert!(has(root.path(), "sound") && !root.path().join("lie").exists());
 }
 
 #[test]
@@ -194,7 +279,7 @@ fn a_block_whose_bytes_are_not_those_of_its_hash_is_asked_for_again() {
     let mut peer = Peer::new(&server);
     peer.greet("file", 5);
     let good = frame(0, b"bytes");
-    peer.put(b"bites", &good, length(&good));
+    peer.put(b"bites", &good);
     let again = |message: &Message| matches!(message, Message::Again { number: 0, .. });
     peer.until("it asks again", |peer| peer.heard.iter().any(again));
     assert!(!root.path().join("file").exists(), "nothing wrong is under its name");

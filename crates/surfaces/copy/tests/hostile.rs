@@ -89,7 +89,7 @@ fn hello(place: &str, version: u16) -> Message {
         excludes: Vec::new(),
     };
     let places = vec![place.as_bytes().to_vec()];
-    let (role, meeting) = (Role::Target, Meeting::Here);
+    let (role, meeting) = (Role::Target, Meeting::Here { also: Vec::new() });
     Message::Hello(Hello { version, role, terms, places, meeting })
 }
 

@@ -26,7 +26,13 @@ def serve(host, root):
     server, log = host.start(WEFT, "transfer", "serve", "--listen", "0.0.0.0:7799", "--root", root)
     until("the server is ready", lambda: "serving" in text_of(log))
     assert "over the fabric alone" in text_of(log), text_of(log)
+    until("libfabric is loaded ahead", lambda: "libfabric" in maps(server), 20)
     return server
+
+
+def maps(process):
+    with open(f"/proc/{process.pid}/maps", encoding="utf-8") as file:
+        return file.read()
 
 
 def kill(process):
@@ -61,6 +67,23 @@ def by_a_user(one, two, words, src):
         sh(f"diff -r {src}/a {DIRECTORY}/users/ann/{name}")
 
 
+def over_sessions(one, words, src, root):
+    """Three sessions carry the blocks of one copy, each over an endpoint of its own."""
+    client, log = one.start(*words, "--streams", "3", "--bwlimit", "12M", f"{src}/large",
+                            "weft://10.9.0.2:7799/three")
+
+    def carriers():
+        told = json.loads(one.run(WEFT, "status", "--json"))
+        puts = [endpoint["registers"].get("puts", 0) for endpoint in told["endpoints"]]
+        return sum(count > 8 for count in puts)
+
+    until("three endpoints put blocks", lambda: carriers() == 3, 20)
+    assert client.wait(LIMIT) == 0, text_of(log)
+    shown = json.loads(text_of(log))
+    assert shown["transport"] == "fabric" and shown["streams"] == 3, shown
+    sh(f"cmp {src}/large {root}/three")
+
+
 def transfer():
     """A tree to a server of the other host, by its name, and back by a shell that leads there. Both
     ends are killed amid a transfer, which goes on."""
@@ -84,9 +107,11 @@ def transfer():
                      "exec ip netns exec host2 \"$@\"\n")
     shell.chmod(0o755)
     by_shell = (*words, "--rsh", str(shell), "--weft-path", WEFT)
-    shown = json.loads(one.run(*by_shell, f"host2:{root}/x", str(DIRECTORY / "back")))
-    assert shown["transport"] == "fabric", shown
+    shown = json.loads(one.run(*by_shell, "--streams", "2", f"host2:{root}/x",
+                               str(DIRECTORY / "back")))
+    assert shown["transport"] == "fabric" and shown["streams"] == 2, shown
     sh(f"diff -r {src} {DIRECTORY}/back")
+    over_sessions(one, words, src, root)
     by_a_user(one, two, words, src)
     for turn, kills_server in enumerate((True, False)):
         place = f"weft://10.9.0.2:7799/large{turn}"

@@ -283,8 +283,9 @@ def fabric():
         if not os.path.exists("root/file"):
             shutil.copy2("file", "root/file")
         places = ["file", url + f"/copy{turn}"] if pushes else [url + "/file", f"copy{turn}"]
-        running = subprocess.Popen([*words, "--bwlimit", "40M", *places], stdout=subprocess.PIPE,
-                                   text=True)
+        streams = "2" if turn in (1, 2) else "1"
+        running = subprocess.Popen([*words, "--streams", streams, "--bwlimit", "40M", *places],
+                                   stdout=subprocess.PIPE, text=True)
         while part() < 4 * MIB:
             assert running.poll() is None, running.communicate()
             time.sleep(0.005)

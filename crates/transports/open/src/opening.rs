@@ -327,6 +327,25 @@ impl Opening {
         }
     }
 
+    /// Has libfabric loaded on a thread of its own, if the daemon has joined other hosts, so that
+    /// the first connect to one of them waits less: some of the libraries that it pulls in measure
+    /// the clock of the processor for a tenth of a second each. Whatever keeps it from that is told
+    /// by that connect.
+    pub fn load_ahead(&self) {
+        if self.has_own_broker() {
+            return;
+        }
+        let own = self.clone();
+        let load = move || {
+            let status = own.daemon().and_then(|daemon| daemon.status());
+            if status.is_ok_and(|status| status.joined_address().is_some()) {
+                let _ = own.check_far();
+            }
+        };
+        let run = if self.has_signals { on_a_thread } else { on_a_quiet_thread };
+        run(Box::new(load));
+    }
+
     pub(crate) const fn has_own_broker(&self) -> bool {
         matches!(self.place, Place::Own(_))
     }

@@ -100,9 +100,10 @@ pub struct CpArguments {
     /// Most bytes a second, with K, M or G [default: no limit]
     #[arg(long, value_name = "RATE", value_parser = size)]
     pub bwlimit: Option<u64>,
-    /// Connections that carry bytes, to a server
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = few())]
-    pub streams: u16,
+    /// Connections that carry bytes to a server, or sessions over the fabric, 16 at most [default:
+    /// 2, and 1 over the fabric]
+    #[arg(long, value_name = "N", value_parser = few())]
+    pub streams: Option<u16>,
     /// Bytes of a block, with K or M
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = size)]
     pub block_size: u64,

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use weft_copy::{CopyError, Gauge, Outcome, Place, Reach, Reporter, Settings, Transport};
-use weft_transfer::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Code, Terms, Trouble};
+use weft_copy::{CopyError, Gauge, Outcome, Place, Reach, Reporter, Settings, Stage, Transport};
+use weft_transfer::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Code, SERVICES_MAX, Terms, Trouble};
 use weft_wire::stats::Work;
 
 use crate::arguments::transfer::{CpArguments, TransportWord};
@@ -27,6 +27,13 @@ const EXIT_FILES: u8 = 1;
 const EXIT_START: u8 = 2;
 /// A source changed while it was read.
 const EXIT_CHANGED: u8 = 3;
+/// Connections that carry bytes to a server, unless a user says how many.
+const STREAMS: u16 = 2;
+/// The same of sessions over the fabric.
+const SESSIONS: u16 = 1;
+/// Most of those.
+#[allow(clippy::cast_possible_truncation, reason = "there are few")]
+const SESSIONS_MAX: u16 = SERVICES_MAX as u16;
 /// Most troubles that are kept for `--json`.
 const TROUBLES_MAX: usize = 10_000;
 
@@ -138,7 +145,7 @@ fn prepared(arguments: &CpArguments, configuration: &Configuration) -> Result<Pr
     }
     let terms = Terms {
         block_bytes,
-        streams: arguments.streams,
+        streams: arguments.streams.unwrap_or(STREAMS),
         is_recursive: arguments.archive || arguments.recursive,
         keeps_all: arguments.archive,
         verifies: !arguments.no_verify,
@@ -166,6 +173,7 @@ fn prepared(arguments: &CpArguments, configuration: &Configuration) -> Result<Pr
             TransportWord::Tcp => Transport::Tcp,
         },
         opening: of_transfers("weft cp", &configuration.options),
+        sessions: arguments.streams.unwrap_or(SESSIONS).min(SESSIONS_MAX),
         shell: arguments.rsh.split_whitespace().map(str::to_owned).collect(),
         weft_path: arguments.weft_path.clone(),
         key: key.transpose()?,
@@ -206,8 +214,25 @@ fn copy(
         Ok(_) => 0,
         Err(_) => EXIT_START,
     };
-    tell(arguments, &notes, &result, began.elapsed(), status);
+    tell(arguments, &notes, &result, &Times::of(gauge, began), status);
     ExitCode::from(status)
+}
+
+/// How long a copy took, and its parts: until both ends had met, until all was done, until the
+/// connections had ended.
+struct Times {
+    all: Duration,
+    parts: [Duration; 3],
+}
+
+impl Times {
+    fn of(gauge: &Gauge, began: Instant) -> Self {
+        let ended = Instant::now();
+        let ready = gauge.ready.get().copied().unwrap_or(ended);
+        let done = gauge.done.get().copied().unwrap_or(ended).max(ready);
+        let parts = [ready - began, done - ready, ended - done];
+        Self { all: ended - began, parts }
+    }
 }
 
 /// Lets the first Ctrl-C, or a wish to end, stop the transfer so that it can be resumed. The next
@@ -230,7 +255,7 @@ fn tell(
     arguments: &CpArguments,
     notes: &Notes,
     result: &Result<Outcome, CopyError>,
-    took: Duration,
+    took: &Times,
     status: u8,
 ) {
     if arguments.json {
@@ -254,8 +279,9 @@ fn tell(
     }
 }
 
-fn numbers(outcome: &Outcome, gauge: &Gauge, took: Duration) -> Value {
+fn numbers(outcome: &Outcome, gauge: &Gauge, took: &Times) -> Value {
     let summary = outcome.summary;
+    let [meeting, moving, ending] = took.parts.map(|part| part.as_secs_f64());
     json!({
         "files": summary.files,
         "others": summary.others,
@@ -268,7 +294,15 @@ fn numbers(outcome: &Outcome, gauge: &Gauge, took: Duration) -> Value {
         "deleted": summary.deleted,
         "troubled": summary.troubled,
         "changed": summary.changed,
-        "seconds": took.as_secs_f64(),
+        "seconds": took.all.as_secs_f64(),
+        "seconds_meeting": meeting,
+        "seconds_moving": moving,
+        "seconds_ending": ending,
+        "stages": stages(gauge).map(|(name, stage)| json!({
+            "name": name,
+            "times": stage.times(),
+            "seconds": stage.took().as_secs_f64(),
+        })),
         "transport": outcome.way.name(),
         "why": outcome.why,
         "streams": outcome.streams,
@@ -277,9 +311,22 @@ fn numbers(outcome: &Outcome, gauge: &Gauge, took: Duration) -> Value {
     })
 }
 
-fn show_stats(outcome: &Outcome, gauge: &Gauge, took: Duration) {
+/// The work of this end's threads.
+fn stages(gauge: &Gauge) -> [(&'static str, &Stage); 3] {
+    [("load", &gauge.loading), ("store", &gauge.storing), ("finish", &gauge.finishing)]
+}
+
+/// A stage in words: how long it took, and each time.
+fn in_words(stage: &Stage) -> String {
+    let (took, times) = (stage.took(), stage.times());
+    let each = took / u32::try_from(times.max(1)).unwrap_or(u32::MAX);
+    format!("{times} times, {} us each, {:.3} s in all", each.as_micros(), took.as_secs_f64())
+}
+
+fn show_stats(outcome: &Outcome, gauge: &Gauge, took: &Times) {
     let summary = outcome.summary;
-    let seconds = took.as_secs_f64();
+    let seconds = took.all.as_secs_f64();
+    let [meeting, moving, ending] = took.parts.map(|part| part.as_secs_f64());
     #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
     let rate = summary.bytes as f64 / seconds.max(1e-9) / 1e6;
     let direct = gauge.files_direct.load(Ordering::Relaxed);
@@ -296,11 +343,16 @@ fn show_stats(outcome: &Outcome, gauge: &Gauge, took: Duration) {
         ("failed", summary.troubled.to_string()),
         ("changed meanwhile", summary.changed.to_string()),
         ("time", format!("{seconds:.3} s, {rate:.1} MB/s")),
+        ("of it", format!("{meeting:.3} s to meet, {moving:.3} s moving, {ending:.3} s to end")),
         ("way", format!("{} ({})", outcome.way.name(), outcome.why)),
         ("streams", outcome.streams.to_string()),
         ("blocks", format!("{} bytes, {} at a time", outcome.block_bytes, outcome.window)),
     ];
     for (name, value) in lines {
         show_line!("{name:<22} {value}");
+    }
+    for (name, stage) in stages(gauge).into_iter().filter(|(_, stage)| stage.times() > 0) {
+        let name = format!("{name} at this end");
+        show_line!("{name:<22} {}", in_words(stage));
     }
 }

@@ -18,6 +18,10 @@ use weft_transport_shm::ShmWindow;
 use super::hub::{Order, Post};
 use crate::reading::{read_whole, without_direct};
 
+/// Bytes that are copied out of a block and hashed at once, so few that the copy stays in the
+/// nearest cache.
+const HASHED_BYTES: usize = 16 << 10;
+
 /// The regions of the endpoints.
 pub(crate) type FabricRegion = <AnyEndpoint as Endpoint>::Region;
 
@@ -61,15 +65,27 @@ impl BlockMemory {
     }
 }
 
-/// The blocks that the reading end may fill. They are there when the other end has granted its
-/// pool.
-#[derive(Debug, Default)]
+/// The blocks of one session that the reading end may fill. They are there when the other end has
+/// granted its pool.
+#[derive(Debug)]
 pub(crate) struct Idle {
+    /// The place of the session among those of the transfer.
+    stream: usize,
     pool: OnceLock<(BlockMemory, u32)>,
     free: Mutex<Vec<u32>>,
 }
 
 impl Idle {
+    /// Those of a session, none yet.
+    pub fn of(stream: usize) -> Self {
+        Self { stream, pool: OnceLock::new(), free: Mutex::default() }
+    }
+
+    /// How many are free.
+    pub fn left(&self) -> usize {
+        self.free.lock().len()
+    }
+
     /// The pool was granted, with so many bytes from block to block.
     pub fn set(&self, memory: BlockMemory, stride: u32) {
         // A second one was refused.
@@ -125,6 +141,14 @@ impl Lease {
         Self { memory: Some(memory), begin, back: Back::Peer(post, session, block) }
     }
 
+    /// The place of its session among those of the transfer; the first for blocks of the other end.
+    pub fn stream(&self) -> usize {
+        match &self.back {
+            Back::Idle(idle, _) => idle.stream,
+            _ => 0,
+        }
+    }
+
     /// Its number in the pool, if this end fills it.
     pub fn place(&self) -> Option<u32> {
         match self.back {
@@ -178,7 +202,7 @@ impl Lease {
     pub fn hash(&self, (at, length): (usize, usize), scratch: &mut Vec<u8>, into: &mut Hasher) {
         let mut hashed = 0;
         while hashed < length {
-            let count = (length - hashed).min(crate::space::STEP_BYTES);
+            let count = (length - hashed).min(HASHED_BYTES);
             let bytes = at_least(scratch, count);
             if let Some(memory) = &self.memory {
                 memory.load(self.begin + (at + hashed) as u64, bytes);

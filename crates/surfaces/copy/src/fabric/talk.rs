@@ -11,7 +11,7 @@ use weft_open::AnyEndpoint;
 use weft_session::{BlockError, BlockId, PoolId, RequestError, SessionId, Sessions, Shape};
 use weft_transfer::{BLOCK_FRAME_BYTES_MAX, Frame, Message, Offence};
 
-use super::HEAD_BYTES;
+use super::LENGTH_BYTES;
 use super::hub::{Came, Post};
 use super::lease::{BlockMemory, FabricRegion, Idle, Lease};
 use crate::error::CopyError;
@@ -100,8 +100,8 @@ impl Ear {
 pub(crate) enum Out {
     /// Frames of messages.
     Messages(Vec<u8>),
-    /// A block with its frame behind it: so many bytes in all, and of the frame.
-    Block(Lease, u32, u32),
+    /// A block: its bytes, with its frame if that is behind them, and the head.
+    Block(Lease, u32, Vec<u8>),
 }
 
 /// The part of this end in a transfer.
@@ -306,9 +306,9 @@ impl Talk {
                     // The end of the session says why.
                     Err(_) => {}
                 },
-                Out::Block(lease, length, frame) => {
-                    if let Some(lease) = self.pass(id, lease, (length, frame), sessions) {
-                        self.out.push_front(Out::Block(lease, length, frame));
+                Out::Block(lease, length, head) => {
+                    if let Some(lease) = self.pass(id, lease, (length, &head), sessions) {
+                        self.out.push_front(Out::Block(lease, length, head));
                         break;
                     }
                 }
@@ -334,18 +334,18 @@ impl Talk {
         &mut self,
         id: SessionId,
         lease: Lease,
-        (length, frame): (u32, u32),
+        (length, head): (u32, &[u8]),
         sessions: &mut FabricSessions,
     ) -> Option<Lease> {
         let (Blocks::Filled(pool, _), Some(place)) = (&self.blocks, lease.place()) else {
             return None;
         };
-        let (block, head) = (BlockId { pool: *pool, place }, frame.to_le_bytes());
+        let block = BlockId { pool: *pool, place };
         let passed = match lease.region() {
-            None => sessions.pass(id, block, length, &head),
+            None => sessions.pass(id, block, length, head),
             Some((region, begin)) => {
                 let source = Source::Region(LocalRange::new(region, begin, u64::from(length)));
-                let put = sessions.put(id, block, source, &head);
+                let put = sessions.put(id, block, source, head);
                 self.moving += usize::from(put.is_ok());
                 put
             }
@@ -418,8 +418,8 @@ impl Talk {
         if bytes.is_empty() { Ok(()) } else { Err(Offence("a message that is cut").into()) }
     }
 
-    /// A block with its frame behind it. The other end can still write to both, so the frame is
-    /// copied out once.
+    /// A block with its frame. The other end can still write to the block, so a frame that lies
+    /// there is copied out once.
     fn block(
         &mut self,
         (id, block): (SessionId, BlockId),
@@ -432,14 +432,10 @@ impl Talk {
         };
         let memory = BlockMemory::Region(region.clone());
         let lease = Lease::of_peer(memory, *stride, Arc::clone(post), id, block);
-        let head: [u8; HEAD_BYTES] =
-            head.try_into().map_err(|_| Offence("a block without the length of its frame"))?;
-        let frame = u32::from_le_bytes(head);
-        let frame_bytes = usize::try_from(frame).unwrap_or(usize::MAX);
-        let payload = length.checked_sub(frame).filter(|_| frame_bytes <= BLOCK_FRAME_BYTES_MAX);
-        let payload = payload.ok_or(Offence("a frame that is longer than its block"))?;
-        let bytes = lease.load(u64::from(payload), frame_bytes);
-        let bytes = bytes.ok_or(Offence("a frame that leaves its block"))?;
+        let (payload, bytes) = match <[u8; LENGTH_BYTES]>::try_from(head) {
+            Ok(frame) => behind(&lease, length, u32::from_le_bytes(frame))?,
+            Err(_) => (length, head.to_vec()),
+        };
         match Frame::parse(&bytes)? {
             Some((Frame::Block(block), end))
                 if end == bytes.len() && block.payload() == u64::from(payload) =>
@@ -455,4 +451,13 @@ impl Talk {
     pub fn ended(&mut self, why: String) {
         self.ear.hear(Incoming::Lost(why));
     }
+}
+
+/// The frame of so many bytes at the end of a block, and the bytes before it.
+fn behind(lease: &Lease, length: u32, frame: u32) -> Result<(u32, Vec<u8>), Offence> {
+    let frame_bytes = usize::try_from(frame).unwrap_or(usize::MAX);
+    let payload = length.checked_sub(frame).filter(|_| frame_bytes <= BLOCK_FRAME_BYTES_MAX);
+    let payload = payload.ok_or(Offence("a frame that is longer than its block"))?;
+    let bytes = lease.load(u64::from(payload), frame_bytes);
+    Ok((payload, bytes.ok_or(Offence("a frame that leaves its block"))?))
 }

@@ -1,10 +1,10 @@
-//! A session as the two ends of a transfer see it.
+//! The sessions of a transfer as its two ends see them.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use weft_session::SessionId;
+use weft_session::{HEAD_BYTES_MAX, SessionId};
 use weft_transfer::{Block, Frame, Message, Terms};
 
 use super::hub::{Hub, Order};
@@ -49,48 +49,58 @@ impl Wire {
         let (done, _) = mpsc::channel();
         self.hub.post.order(Order::Finish(self.session, done));
     }
-
-    /// The transfer begins, and this end reads. Returns where its blocks come from.
-    pub fn read(
-        self,
-        terms: &Terms,
-        settings: &Settings,
-        listener: Arc<dyn Listener>,
-    ) -> (Arc<Idle>, Arc<Posting>) {
-        let ((stride, blocks), idle) = (super::shape(terms, settings), Arc::new(Idle::default()));
-        let (way, told) = mpsc::channel();
-        let part = Part::Source(Wish { stride, blocks, idle: Arc::clone(&idle), way });
-        (idle, self.begin(part, listener, Some(told)))
-    }
-
-    /// The transfer begins, and this end writes. Returns how many blocks it grants.
-    pub fn write(
-        self,
-        terms: &Terms,
-        settings: &Settings,
-        listener: Arc<dyn Listener>,
-    ) -> (u32, Arc<Posting>) {
-        let (stride, blocks) = super::shape(terms, settings);
-        (blocks, self.begin(Part::Target { stride, blocks }, listener, None))
-    }
-
-    fn begin(
-        self,
-        part: Part,
-        listener: Arc<dyn Listener>,
-        way: Option<mpsc::Receiver<bool>>,
-    ) -> Arc<Posting> {
-        let Self { hub, session, early } = self;
-        hub.post.order(Order::Begin(session, part, Ear::Loop(listener), early));
-        Arc::new(Posting { hub, session, way: Mutex::new(way) })
-    }
 }
 
-/// The way to the other end over a session.
+/// The transfer begins over these sessions, and this end reads. Returns where its blocks come from.
+pub(crate) fn read(
+    wires: Vec<Wire>,
+    terms: &Terms,
+    settings: &Settings,
+    listener: &Arc<dyn Listener>,
+) -> (Vec<Arc<Idle>>, Arc<Posting>) {
+    let (stride, blocks) = super::shape(terms, settings, wires.len());
+    let idle: Vec<_> = (0..wires.len()).map(|stream| Arc::new(Idle::of(stream))).collect();
+    let (way, told) = mpsc::channel();
+    let part = |stream: usize| {
+        let (idle, way) = (Arc::clone(&idle[stream]), way.clone());
+        Part::Source(Wish { stride, blocks, idle, way })
+    };
+    let posting = begin(wires, part, listener, Some(told));
+    (idle, posting)
+}
+
+/// The transfer begins over these sessions, and this end writes. Returns how many blocks it grants.
+pub(crate) fn write(
+    wires: Vec<Wire>,
+    terms: &Terms,
+    settings: &Settings,
+    listener: &Arc<dyn Listener>,
+) -> (usize, Arc<Posting>) {
+    let sessions = wires.len();
+    let (stride, blocks) = super::shape(terms, settings, sessions);
+    let granted = usize::try_from(blocks).expect("blocks are bounded") * sessions;
+    (granted, begin(wires, |_| Part::Target { stride, blocks }, listener, None))
+}
+
+fn begin(
+    wires: Vec<Wire>,
+    part: impl Fn(usize) -> Part,
+    listener: &Arc<dyn Listener>,
+    way: Option<mpsc::Receiver<bool>>,
+) -> Arc<Posting> {
+    let begun = wires.into_iter().enumerate().map(|(stream, wire)| {
+        let Wire { hub, session, early } = wire;
+        let ear = Ear::Loop(Arc::clone(listener));
+        hub.post.order(Order::Begin(session, part(stream), ear, early));
+        (hub, session)
+    });
+    Arc::new(Posting { sessions: begun.collect(), way: Mutex::new(way) })
+}
+
+/// The way to the other end over sessions, of which the first carries messages.
 #[derive(Debug)]
 pub(crate) struct Posting {
-    hub: Arc<Hub>,
-    session: SessionId,
+    sessions: Vec<(Arc<Hub>, SessionId)>,
     way: Mutex<Option<mpsc::Receiver<bool>>>,
 }
 
@@ -98,6 +108,15 @@ impl Posting {
     /// Whether blocks lie in memory that both ends have mapped; `None` if this end does not know.
     pub fn shares_memory(&self) -> Option<bool> {
         self.way.lock().as_ref()?.recv_timeout(WAY_WITHIN).ok()
+    }
+
+    /// Ends a session when all that was sent has arrived. The hub drops the other half of what is
+    /// returned when it is over.
+    fn end(&self, stream: usize) -> mpsc::Receiver<()> {
+        let (hub, session) = &self.sessions[stream];
+        let (done, ended) = mpsc::channel();
+        hub.post.order(Order::Finish(*session, done));
+        ended
     }
 }
 
@@ -107,23 +126,33 @@ fn messages(message: Message) -> Out {
 
 impl Outlet for Posting {
     fn message(&self, message: Message) {
-        self.hub.post.order(Order::Send(self.session, messages(message)));
+        let (hub, session) = &self.sessions[0];
+        hub.post.order(Order::Send(*session, messages(message)));
     }
 
     fn block(&self, block: Block, space: Space) {
         let Space::Lent(lease) = space else { unreachable!("its supply gives leases") };
+        let (hub, session) = &self.sessions[lease.stream()];
         let payload = u32::try_from(block.payload()).expect("it fits a block");
         let frame = Frame::Block(block).bytes();
-        lease.store(u64::from(payload), &frame);
-        let frame = u32::try_from(frame.len()).expect("it is bounded");
-        let out = Out::Block(lease, payload + frame, frame);
-        self.hub.post.order(Order::Send(self.session, out));
+        // A block without bytes has its frame in it, as there is no put of nothing.
+        let (length, head) = if payload > 0 && frame.len() <= HEAD_BYTES_MAX {
+            (payload, frame)
+        } else {
+            lease.store(u64::from(payload), &frame);
+            let frame = u32::try_from(frame.len()).expect("it is bounded");
+            (payload + frame, frame.to_le_bytes().to_vec())
+        };
+        hub.post.order(Order::Send(*session, Out::Block(lease, length, head)));
     }
 
     fn finish(&self) {
-        let (done, ended) = mpsc::channel();
-        self.hub.post.order(Order::Finish(self.session, done));
-        // The hub drops its half when the session is over.
-        let _ = ended.recv_timeout(SILENCE);
+        // The end of another session says that the other end is gone. So the first, which carries
+        // the last word, ends before them.
+        let _ = self.end(0).recv_timeout(SILENCE);
+        let others: Vec<_> = (1..self.sessions.len()).map(|stream| self.end(stream)).collect();
+        for ended in others {
+            let _ = ended.recv_timeout(SILENCE);
+        }
     }
 }
