@@ -1,5 +1,5 @@
-//! Reads at a backup: a primary that flushes, compacts and collects, a backup that follows it, and a
-//! reader that sees exactly what was acknowledged, whatever came.
+//! Reads at a backup: a primary that flushes, compacts and collects, a backup that follows it, and
+//! a reader that sees exactly what was acknowledged, whatever came.
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 

@@ -54,8 +54,8 @@ pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Reads a key at any node that serves it. An answer that promises that nothing was done is no answer
-/// yet: a primary without time on a busy machine loses its lease.
+/// Reads a key at any node that serves it. An answer that promises that nothing was done is no
+/// answer yet: a primary without time on a busy machine loses its lease.
 pub fn get(ports: &[u16], key: &str) -> Value {
     await_some("a read", || {
         ports.iter().find_map(|&port| {

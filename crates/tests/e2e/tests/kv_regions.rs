@@ -1,5 +1,5 @@
-//! A cluster of `weft kv` with several regions: each node takes writes. Programs of Redis use it as a
-//! cluster of Redis; nodes are killed under load, and histories of all keys must be linearizable.
+//! A cluster of `weft kv` with several regions: each node takes writes. Programs of Redis use it as
+//! a cluster of Redis; nodes are killed under load, and histories of all keys must be linearizable.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::collections::BTreeSet;

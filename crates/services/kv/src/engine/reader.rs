@@ -139,8 +139,8 @@ impl Reader {
         Ok(())
     }
 
-    /// The manifest has an edit. Returns the names of files that the edit makes superfluous and that
-    /// the reader removes when it can.
+    /// The manifest has an edit. Returns the names of files that the edit makes superfluous and
+    /// that the reader removes when it can.
     ///
     /// # Errors
     /// [`StoreError::Damaged`]; the reader has to retire then.

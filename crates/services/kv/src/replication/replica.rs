@@ -2,8 +2,8 @@
 //!
 //! Always true: the directory is one that [`crate::engine::open_on`] can open, with all batches
 //! that were answered by [`Message::Delivered`] or [`Message::Joined`]. Until a join is complete,
-//! it is the store of before. No table is read, nothing is sorted, but for a [`Reader`], which there
-//! is if somebody reads.
+//! it is the store of before. No table is read, nothing is sorted, but for a [`Reader`], which
+//! there is if somebody reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -94,8 +94,8 @@ impl Replica {
         self.catch_up_bytes
     }
 
-    /// A reader of the store, which follows it until [`Reader::has_retired`]. It costs the memory of
-    /// a level 0 and some processor time.
+    /// A reader of the store, which follows it until [`Reader::has_retired`]. It costs the memory
+    /// of a level 0 and some processor time.
     ///
     /// # Errors
     /// [`StoreError::NotServed`] while the backup does not follow a primary, and

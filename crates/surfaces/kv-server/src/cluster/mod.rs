@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `regions`, `views` | all regions of the node as one store, and as one view of the cluster |
 //! | `holding` | one region at this node: directory, backup, service, thread of control |
-//! | `layout`, `enter` | where regions lie in the directory of a node; how it comes into the records |
+//! | `layout`, `enter` | where regions lie in a node's directory; how it comes into the records |
 //! | `control`, `hand_over` | the thread that reads and changes the record, leads and steps down |
 //! | `coordination`, `etcd` | where the records are |
 //! | `shared` | the state that both share, and the store that the front end sees of a region |

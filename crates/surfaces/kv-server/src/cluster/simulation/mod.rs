@@ -1,8 +1,9 @@
-//! A cluster of three nodes in one thread, in virtual time, of one region or several: the real front
-//! end, threads of control, courts, backups, engines and records. Processes are killed and stopped, links are cut in one
-//! direction, nodes are isolated, the record answers late, clocks run at rates of their own, and
-//! nodes are asked to hand over, while clients write and read. The history of each key must be
-//! linearizable. Some clients read at replicas: what they read was so at some moment of the lease before.
+//! A cluster of three nodes in one thread, in virtual time, of one region or several: the real
+//! front end, threads of control, courts, backups, engines and records. Processes are killed and
+//! stopped, links are cut in one direction, nodes are isolated, the record answers late, clocks run
+//! at rates of their own, and nodes are asked to hand over, while clients write and read. The
+//! history of each key must be linearizable. Some clients read at replicas: what they read was so
+//! at some moment of the lease before.
 //!
 //! Faults can be planted, to see that they are found. `WEFT_KV_SEED` and `WEFT_KV_SEEDS` say
 //! which runs to do.
