@@ -116,9 +116,10 @@ pub trait Node: Store {
     /// The lease of the cluster, in milliseconds; 0 without one.
     fn lease_ms(&self) -> u64;
 
-    /// The number of the newest batch that this node has, the same on all nodes.
-    /// [`Store::newest`] may be another one: it never goes back in one process.
-    fn lsn(&self) -> Lsn {
+    /// The number of the newest batch of a region that this node has, the same on all nodes.
+    /// [`Store::newest`] is another one: it counts those of all regions, and never goes back in
+    /// one process.
+    fn lsn(&self, _region: u64) -> Lsn {
         self.newest()
     }
 
@@ -129,7 +130,13 @@ pub trait Node: Store {
         self.newest()
     }
 
-    /// The replicas that have all batches up to this number.
+    /// The regions that this node backs up, for reads alone: what they answer may be as old as a
+    /// lease. None if there is nothing like that.
+    fn replica(&self) -> Option<&dyn Store> {
+        None
+    }
+
+    /// The nodes that have all batches up to this number, of all regions whose primary this is.
     fn replicas_with(&self, _: Lsn) -> usize {
         0
     }

@@ -471,10 +471,41 @@ impl Server {
         reply: &mut Reply<'_>,
     ) -> Done {
         match entry.run {
+            Run::Data(run) if self.reads_replica(entry, client, words) => {
+                self.read_replica(|tx| run(tx, words, reply))
+            }
             Run::Data(run) => self.transact(|tx| run(tx, words, reply)),
             Run::Server(run) => run(&mut Call { server: self, client, words, reply }),
             Run::Container => Err("ERR a subcommand is missing".into()),
         }
+    }
+
+    /// Whether a command reads a region that this node backs up.
+    fn reads_replica(&self, entry: &Entry, client: u64, words: &[&[u8]]) -> bool {
+        let may = self.clients.get(&client).is_some_and(|it| it.may_read_replica);
+        let view = &self.view;
+        let is_other = |key: &[u8]| {
+            view.region(slot(key)).is_some_and(|region| region.primary != Some(view.myself))
+        };
+        view.is_cluster
+            && may
+            && entry.has("readonly")
+            && entry.keys_of(words).next().is_some_and(is_other)
+    }
+
+    /// Reads data of a region that this node backs up.
+    fn read_replica<T>(
+        &mut self,
+        run: impl FnOnce(&mut Transaction<'_>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let node = &*self.node;
+        let store = node.replica().unwrap_or(node);
+        let now = millis(self.clock.wall());
+        let mut tx = Transaction::new(store, &self.view, &mut self.slots, &mut self.ids, now);
+        let result = run(&mut tx)?;
+        self.counters.hits += tx.hits;
+        self.counters.misses += tx.misses;
+        Ok(result)
     }
 
     /// Reads and changes data as one batch.

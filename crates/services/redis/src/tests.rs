@@ -272,6 +272,15 @@ fn a_node_of_a_cluster_serves_its_slots_and_names_the_others() {
     assert_eq!(world.text("EXEC"), "Array([Integer(0)])");
     let Value::Array(slots) = world.ask("CLUSTER SLOTS") else { panic!("no array") };
     assert_eq!(slots.len(), 2);
+    // The first node, which leads the first region, is not named as a replica of the second.
+    let named = |region: &Value| match region {
+        Value::Array(parts) => parts[2..].iter().map(|node| format!("{node:?}")).collect(),
+        _ => Vec::new(),
+    };
+    let [first, second] = [named(&slots[0]), named(&slots[1])];
+    assert!(first[0].contains("7000") && first[1].contains("7001"), "{first:?}");
+    assert!(second[0].contains("7002") && second[1].contains("7001"), "{second:?}");
+    assert_eq!((first.len(), second.len()), (2, 2));
     let nodes = world.text("CLUSTER NODES");
     assert!(nodes.contains("myself,master - 0 0 3 connected 0-8191\n"), "{nodes}");
     assert!(nodes.contains(&format!("slave {} 0 0 3 connected\n", "0".repeat(40))), "{nodes}");

@@ -13,6 +13,8 @@ use weft_kv::engine::{Engine, Options};
 use weft_kv::node::{Backup, Durability, Failover, Node, Report, View};
 use weft_kv::store::{Change, Lsn, Pair, Peek, Store, StoreError};
 
+use crate::cluster::regions_in;
+
 /// The file with the identity of the node.
 const IDENTITY: &str = "node-id";
 
@@ -35,6 +37,13 @@ impl Alone {
         durability: Durability,
         (host, port): (String, u16),
     ) -> Result<Self, StoreError> {
+        let regions = regions_in(directory).len();
+        if regions > 0 {
+            let name = directory.display();
+            return Err(StoreError::NotServed(format!(
+                "{name} has {regions} regions of a cluster: serve it with --coord and --cluster"
+            )));
+        }
         let options =
             Options { is_durable: durability != Durability::Replicated, ..Options::default() };
         let engine = Engine::open(directory, options)?;

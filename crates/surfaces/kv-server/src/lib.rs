@@ -34,10 +34,7 @@ use weft_redis::Parameters;
 
 pub use alone::Alone;
 pub use client::{AskError, ask};
-pub use cluster::{
-    ClusterNode, ClusterSettings, Coordination, NoRecord, Replicated, Replication, Seen,
-    cluster_of, coordination,
-};
+pub use cluster::{ClusterNode, ClusterSettings, Replicated, Replication, cluster_of, regions_in};
 pub use connection::OUTPUT_SOFT;
 pub use counts::Counts;
 pub use listener::Listener;

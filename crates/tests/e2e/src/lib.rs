@@ -32,6 +32,7 @@ pub mod etcd;
 pub mod exchange;
 pub mod fork_server;
 pub mod host;
+pub mod kv;
 pub mod linear;
 pub mod namespace;
 pub mod node;

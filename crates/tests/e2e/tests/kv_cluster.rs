@@ -2,32 +2,23 @@
 //! Clients note what they saw, and the histories of all keys must be linearizable.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
-use std::collections::BTreeMap;
-use std::io;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value as Json;
 use weft_e2e::etcd::Etcd;
 use weft_e2e::host::{Host, key};
-use weft_e2e::linear::{Action, Operation, is_linearizable};
+use weft_e2e::kv::{LIMIT, Load, await_some, connect, get, pid_of, status_of, three_ports};
 use weft_e2e::namespace::Namespace;
 use weft_e2e::redis::{Client, Random};
 use weft_e2e::suite::Skip;
 use weft_e2e::{Case, Node, Outcome, Running, process, program, suite};
 use weft_resp::Value;
 
-/// A busy machine does not reach it.
-const LIMIT: Duration = Duration::from_secs(60);
 /// The lease of the clusters.
 const LEASE_MS: u64 = 1_000;
-/// Clients, and the keys that they share.
-const CLIENTS: u64 = 5;
-const KEYS: usize = 12;
 
 fn main() -> ExitCode {
     suite::main(vec![
@@ -47,31 +38,6 @@ fn text(value: &str) -> Value {
     Value::Bulk(value.as_bytes().to_vec())
 }
 
-fn connect(port: u16) -> io::Result<Client> {
-    let mut client = Client::connect(port)?;
-    client.set_patience(Duration::from_secs(20))?;
-    Ok(client)
-}
-
-fn status_of(port: u16) -> io::Result<Json> {
-    match connect(port)?.ask("WEFT STATUS")? {
-        Value::Bulk(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other),
-        other => Err(io::Error::other(format!("{other:?}"))),
-    }
-}
-
-/// Waits until something is there.
-fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "not there: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// The node that says that it is the primary, and its status.
 fn primary(ports: &[u16]) -> (u16, Json) {
     await_some("a primary", || {
@@ -89,177 +55,6 @@ fn await_in_sync(ports: &[u16], backups: usize) -> u16 {
         let in_sync = status["regions"][0]["in_sync"].as_array().map(Vec::len);
         (in_sync == Some(backups)).then_some(port)
     })
-}
-
-/// Reads a key at the primary. An answer that promises that nothing was done is no answer yet: a
-/// primary without time on a busy machine loses its lease.
-fn get(ports: &[u16], key: &str) -> Value {
-    await_some("a read", || {
-        let answer = connect(primary(ports).0).ok()?.ask(&format!("GET {key}")).ok()?;
-        let is_refused = |text: &str| text.starts_with("MOVED") || text.starts_with("CLUSTERDOWN");
-        (!matches!(&answer, Value::Error(text) if is_refused(text))).then_some(answer)
-    })
-}
-
-fn pid_of(port: u16) -> Pid {
-    let info = connect(port).and_then(|mut it| it.ask("INFO server")).expect("an answer");
-    let Value::Bulk(info) = info else { panic!("{info:?}") };
-    let info = String::from_utf8(info).expect("text");
-    let line = info.lines().find_map(|line| line.strip_prefix("process_id:")).expect("a line");
-    Pid::from_raw(line.trim().parse().expect("a number")).expect("not 0")
-}
-
-/// Clients that read and write some keys until they are told to end.
-struct Load {
-    /// The names of its keys begin so.
-    prefix: String,
-    ends: Arc<AtomicBool>,
-    answered: Arc<AtomicU64>,
-    /// The longest time without an answered write, in milliseconds, and when the last one came.
-    gap: Arc<Mutex<(Duration, Instant)>>,
-    clients: Vec<JoinHandle<BTreeMap<usize, Vec<Operation>>>>,
-}
-
-impl Load {
-    fn start(ports: &[u16]) -> Self {
-        Self::of(ports, CLIENTS, "key")
-    }
-
-    fn of(ports: &[u16], clients: u64, prefix: &str) -> Self {
-        let (ends, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let gap = Arc::new(Mutex::new((Duration::ZERO, Instant::now())));
-        let begun = Instant::now();
-        let client = |number| {
-            let (ends, answered, gap) =
-                (Arc::clone(&ends), Arc::clone(&answered), Arc::clone(&gap));
-            let (ports, prefix) = (ports.to_vec(), prefix.to_owned());
-            thread::spawn(move || {
-                let (client, history) = (None, BTreeMap::new());
-                let mut user = User { number, prefix, ports, begun, client, history };
-                let mut random = Random(number);
-                while !ends.load(Ordering::Relaxed) {
-                    if user.step(&mut random) {
-                        answered.fetch_add(1, Ordering::Relaxed);
-                        let mut gap = gap.lock().expect("nobody panics");
-                        *gap = (gap.0.max(gap.1.elapsed()), Instant::now());
-                    }
-                    // The checker looks at all of it.
-                    thread::sleep(Duration::from_millis(2));
-                }
-                user.history
-            })
-        };
-        let clients = (1..=clients).map(client).collect();
-        Self { prefix: prefix.to_owned(), ends, answered, gap, clients }
-    }
-
-    /// Waits until so many more writes are answered.
-    fn await_writes(&self, count: u64) {
-        let wanted = self.answered.load(Ordering::Relaxed) + count;
-        let is_there = || (self.answered.load(Ordering::Relaxed) >= wanted).then_some(());
-        await_some("writes", is_there);
-    }
-
-    /// The longest time without an answered write since the last call.
-    fn gap(&self) -> Duration {
-        std::mem::take(&mut self.gap.lock().expect("nobody panics").0)
-    }
-
-    /// Ends the clients, reads all keys once more, and checks all.
-    fn check(self, ports: &[u16]) -> usize {
-        self.ends.store(true, Ordering::Relaxed);
-        let mut histories: BTreeMap<usize, Vec<Operation>> = BTreeMap::new();
-        let begun = Instant::now();
-        for client in self.clients {
-            for (key, history) in client.join().expect("a client ends well") {
-                histories.entry(key).or_default().extend(history);
-            }
-        }
-        let last = histories.values().flatten().filter_map(|it| it.end).max().unwrap_or_default();
-        for (key, history) in &mut histories {
-            let value = match get(ports, &format!("{}{key}", self.prefix)) {
-                Value::Bulk(text) => std::str::from_utf8(&text).ok().and_then(|it| it.parse().ok()),
-                _ => None,
-            };
-            let start = last + begun.elapsed();
-            let end = Some(start + Duration::from_millis(1));
-            history.push(Operation { start, end, action: Action::Read(value) });
-            assert!(is_linearizable(history), "key{key}: {history:?}");
-        }
-        histories.values().map(Vec::len).sum()
-    }
-}
-
-struct User {
-    number: u64,
-    prefix: String,
-    ports: Vec<u16>,
-    begun: Instant,
-    client: Option<(u16, Client)>,
-    history: BTreeMap<usize, Vec<Operation>>,
-}
-
-impl User {
-    /// One operation. True if it is a write that was answered.
-    fn step(&mut self, random: &mut Random) -> bool {
-        let (port, mut client) = match self.client.take() {
-            Some(client) => client,
-            None => {
-                let port = self.ports[random.below(self.ports.len())];
-                let Ok(client) = connect(port) else { return false };
-                (port, client)
-            }
-        };
-        let key = random.below(KEYS);
-        let history = self.history.entry(key).or_default();
-        // No two writes have the same value.
-        let micros = u64::try_from(self.begun.elapsed().as_micros()).expect("some minutes");
-        let value = self.number << 40 | micros;
-        let is_write = random.below(2) == 0;
-        let start = self.begun.elapsed();
-        let answer = if is_write {
-            client.ask(&format!("SET {}{key} {value}", self.prefix))
-        } else {
-            client.ask(&format!("GET {}{key}", self.prefix))
-        };
-        let end = Some(self.begun.elapsed());
-        let wrote = Action::Write(value);
-        match answer {
-            Ok(Value::Simple(_)) => history.push(Operation { start, end, action: wrote }),
-            Ok(Value::Error(text)) => {
-                let (code, rest) = text.split_once(' ').unwrap_or_default();
-                match code {
-                    "MOVED" => {
-                        let to = rest.rsplit(':').next().and_then(|it| it.parse().ok());
-                        let to: u16 = to.expect("a port");
-                        self.client = connect(to).ok().map(|client| (to, client));
-                    }
-                    // These promise that it did not happen.
-                    "CLUSTERDOWN" => {}
-                    _ => panic!("{text}"),
-                }
-                return false;
-            }
-            Ok(found) => {
-                let value = match found {
-                    Value::Bulk(text) => {
-                        Some(std::str::from_utf8(&text).expect("text").parse().expect("a number"))
-                    }
-                    _ => None,
-                };
-                history.push(Operation { start, end, action: Action::Read(value) });
-            }
-            // A write may have happened.
-            Err(_) => {
-                if is_write {
-                    history.push(Operation { start, end: None, action: wrote });
-                }
-                return false;
-            }
-        }
-        self.client = Some((port, client));
-        is_write
-    }
 }
 
 /// `weft kv up`, the primary killed again and again.
@@ -381,6 +176,21 @@ fn speaks(port: u16, ports: &[u16]) {
     let moved = replica.ask("GET last").expect("an answer");
     let wanted = Value::Error(format!("MOVED 6562 127.0.0.1:{port}"));
     assert_eq!(moved, wanted);
+    // After READONLY it reads, as soon as it has heard what is acknowledged.
+    assert_eq!(replica.ask("READONLY").expect("an answer"), Value::Simple("OK".to_owned()));
+    let read = await_some("a read at a replica", || {
+        let answer = replica.ask("GET last").expect("an answer");
+        (answer != wanted).then_some(answer)
+    });
+    assert_eq!(read, text("word"));
+    assert_eq!(client.ask("SET last other").expect("an answer"), Value::Simple("OK".to_owned()));
+    await_some("the next value at a replica", || {
+        let answer = replica.ask("GET last").expect("an answer");
+        assert!([text("word"), text("other")].contains(&answer), "{answer:?}");
+        (answer == text("other")).then_some(())
+    });
+    assert_eq!(client.ask("SET last word").expect("an answer"), Value::Simple("OK".to_owned()));
+    assert_eq!(replica.ask("SET last no").expect("an answer"), wanted);
     let Value::Array(role) = replica.ask("ROLE").expect("an answer") else { panic!("no role") };
     assert_eq!(role[0], text("slave"));
     let nodes = client.ask("CLUSTER NODES").expect("an answer");
@@ -388,15 +198,6 @@ fn speaks(port: u16, ports: &[u16]) {
     let nodes = String::from_utf8(nodes).expect("text");
     assert_eq!(nodes.lines().filter(|line| line.contains("slave")).count(), 2, "{nodes}");
     assert!(nodes.lines().any(|line| line.ends_with("0-16383")), "{nodes}");
-}
-
-/// A port with two free ones behind it.
-fn three_ports() -> u16 {
-    await_some("three free ports", || {
-        let first = process::free_port();
-        let is_free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-        (first < 65_000 && is_free(first + 1) && is_free(first + 2)).then_some(first)
-    })
 }
 
 /// `weft kv serve` at etcd: FAILOVER, a primary that is stopped for longer than its lease, and one

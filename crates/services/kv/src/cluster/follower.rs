@@ -56,6 +56,12 @@ impl Follower {
         Self { me, lease, given: now, opens_until, is_due: false, stood: None, epoch: 0 }
     }
 
+    /// The length of a lease.
+    #[must_use]
+    pub fn lease(&self) -> Duration {
+        self.lease
+    }
+
     /// A question for the lease came. True if it is given. It is given by a node that takes what
     /// the primary sends, which the caller knows.
     pub fn give(&mut self, now: Duration) -> bool {
@@ -105,9 +111,10 @@ impl Follower {
         };
         let others = record.in_sync.iter().filter(|peer| Some(**peer) != record.primary);
         let all_stand = others.clone().all(|peer| record.candidates.contains_key(peer));
-        let better = record.candidates.iter().filter(|(peer, other)| {
-            (**other, std::cmp::Reverse(**peer)) > (has, std::cmp::Reverse(me))
-        });
+        // Of those that have as much the preferred one is first.
+        let rank = |peer: Peer, has: Has| (has, std::cmp::Reverse(record.preference(peer)));
+        let own = rank(me, has);
+        let better = record.candidates.iter().filter(|(peer, other)| rank(**peer, **other) > own);
         let window = if all_stand { Duration::ZERO } else { WINDOW };
         let turn = TURN * u32::try_from(better.count()).unwrap_or(u32::MAX);
         if now >= stood + window + turn { Step::Promote } else { Step::Wait }

@@ -1,5 +1,5 @@
-//! The primary of a cluster: the record, leases, and the choice of the next primary.
-//! Without I/O.
+//! The primary of a region: the record, leases, and the choice of the next primary. Without I/O.
+//! A cluster has one region or several, each with a record, a primary and leases of its own.
 //!
 //! The scheme is that of PacificA (Lin et al., MSR-TR-2008-25). A small record says who is the
 //! primary and who is in sync; it is changed by compare-and-set alone, so of two nodes that change
@@ -26,4 +26,4 @@ mod record;
 
 pub use follower::{Follower, Step};
 pub use lease::Leases;
-pub use record::{Has, MEMBERS_MAX, MemberEntry, Record, Refused};
+pub use record::{Has, MEMBERS_MAX, MemberEntry, REGIONS_MAX, Record, Refused, slots_of};

@@ -23,6 +23,7 @@ mod flush;
 mod log;
 mod options;
 mod read;
+mod reader;
 mod recover;
 mod replicate;
 mod view;
@@ -39,6 +40,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 pub use check::{check, check_directory};
 pub use options::Options;
 pub use read::Snapshot;
+pub use reader::Reader;
 pub use recover::{Report, open_on};
 pub use replicate::{Contents, Piece, contents};
 

@@ -114,27 +114,40 @@ impl Snapshot {
         backward: bool,
         limit: usize,
     ) -> Result<Vec<Pair>, StoreError> {
-        let mut pairs = Vec::new();
-        let mut merge = self.view.merge(from, to, backward, self.lsn)?;
-        while pairs.len() < limit
-            && let Some((_, key, slot)) = merge.entry()
-        {
-            if is_behind(key, if backward { from } else { to }, backward) {
-                break;
-            }
-            self.core.check_safe(&self.view, key)?;
-            match Slot::parse(slot) {
-                Some(Slot::Value(value)) => pairs.push((key.to_vec(), value.to_vec())),
-                Some(Slot::Logged(pointer)) => {
-                    let value = self.core.value(&self.view, pointer, key)?;
-                    pairs.push((key.to_vec(), value));
-                }
-                Some(Slot::Deleted) | None => {}
-            }
-            merge.step(|_, _| {})?;
-        }
-        Ok(pairs)
+        let check = |key: &[u8]| self.core.check_safe(&self.view, key);
+        let value = |pointer, key: &[u8]| self.core.value(&self.view, pointer, key);
+        scan_view(&self.view, self.lsn, (from, to), backward, limit, check, value)
     }
+}
+
+/// At most `limit` pairs of a range of a view for a reader at this LSN, in order, or from its end
+/// back. Each key is checked; `value` reads what a pointer leads to.
+pub(super) fn scan_view(
+    view: &View,
+    lsn: u64,
+    (from, to): (Bound<&[u8]>, Bound<&[u8]>),
+    backward: bool,
+    limit: usize,
+    check: impl Fn(&[u8]) -> Result<(), StoreError>,
+    value: impl Fn(Pointer, &[u8]) -> Result<Vec<u8>, StoreError>,
+) -> Result<Vec<Pair>, StoreError> {
+    let mut pairs = Vec::new();
+    let mut merge = view.merge(from, to, backward, lsn)?;
+    while pairs.len() < limit
+        && let Some((_, key, slot)) = merge.entry()
+    {
+        if is_behind(key, if backward { from } else { to }, backward) {
+            break;
+        }
+        check(key)?;
+        match Slot::parse(slot) {
+            Some(Slot::Value(value)) => pairs.push((key.to_vec(), value.to_vec())),
+            Some(Slot::Logged(pointer)) => pairs.push((key.to_vec(), value(pointer, key)?)),
+            Some(Slot::Deleted) | None => {}
+        }
+        merge.step(|_, _| {})?;
+    }
+    Ok(pairs)
 }
 
 /// Whether a key is behind the end of a range in the direction of a scan.

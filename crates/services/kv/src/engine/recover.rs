@@ -272,13 +272,7 @@ impl Replay<'_> {
 
     fn take(&mut self, batch: &[(Record<'_>, Pointer)]) {
         for (record, pointer) in batch {
-            let slot = match record.value {
-                None => Slot::Deleted,
-                Some(value) if record.key.len() + value.len() <= self.options.in_place_bytes => {
-                    Slot::Value(value)
-                }
-                Some(_) => Slot::Logged(*pointer),
-            };
+            let slot = slot_of(record, *pointer, self.options.in_place_bytes);
             self.level0.insert(record.key, record.lsn, slot.bytes(), None);
         }
         self.log.report.replayed += 1;
@@ -339,6 +333,19 @@ impl Replay<'_> {
             self.log.report.discarded.push(format!("{name}: it does not continue the log"));
         }
         Ok(())
+    }
+}
+
+/// The slot of a record that is at this place.
+pub(super) fn slot_of<'r>(
+    record: &Record<'r>,
+    pointer: Pointer,
+    in_place_bytes: usize,
+) -> Slot<'r> {
+    match record.value {
+        None => Slot::Deleted,
+        Some(value) if record.key.len() + value.len() <= in_place_bytes => Slot::Value(value),
+        Some(_) => Slot::Logged(pointer),
     }
 }
 

@@ -146,10 +146,10 @@ impl Primary {
 
     /// The backups that have all batches up to this one.
     #[must_use]
-    pub fn count_with(&self, lsn: u64) -> usize {
+    pub fn backups_with(&self, lsn: u64) -> BTreeSet<Peer> {
         let has =
-            |it: &&Standing| matches!(it, Standing::Following { delivered } if *delivered >= lsn);
-        self.peers.values().filter(has).count()
+            |it: &Standing| matches!(it, Standing::Following { delivered } if *delivered >= lsn);
+        self.peers.iter().filter(|(_, it)| has(it)).map(|(&peer, _)| peer).collect()
     }
 
     /// A backup is reached, and gets this offer. The caller holds what the offer names until the

@@ -2,14 +2,15 @@
 //!
 //! Always true: the directory is one that [`crate::engine::open_on`] can open, with all batches
 //! that were answered by [`Message::Delivered`] or [`Message::Joined`]. Until a join is complete,
-//! it is the store of before. No table is read, nothing is sorted.
+//! it is the store of before. No table is read, nothing is sorted, but for a [`Reader`], which
+//! there is if somebody reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::message::{Envelope, Message, Offer};
 use crate::disk::{Disk, DiskFile, read_error, write_error};
-use crate::engine::{Contents, Options, contents};
+use crate::engine::{Contents, Options, Reader, contents};
 use crate::format::{Epoch, checksum, damaged};
 use crate::manifest::{Edit, Found, Joint, Manifest, NOWHERE, State, find};
 use crate::record::{HEADER_BYTES, Header};
@@ -30,6 +31,8 @@ pub struct Replica {
     unsynced: BTreeSet<u64>,
     /// The damage to the store that was there, until it was replaced.
     damage: Option<String>,
+    /// Reads of clients.
+    reader: Option<Arc<Reader>>,
 }
 
 enum Mode {
@@ -61,8 +64,9 @@ impl Replica {
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, StoreError> {
         let (contents, damage) = read(&disk, &options)?;
         let (epoch, lsn) = (contents.epoch, contents.end.lsn);
-        let (mode, unsynced) = (Mode::Idle(contents), BTreeSet::new());
-        Ok(Self { disk, options, epoch, lsn, mode, catch_up_bytes: 0, unsynced, damage })
+        let (mode, unsynced, reader) = (Mode::Idle(contents), BTreeSet::new(), None);
+        let catch_up_bytes = 0;
+        Ok(Self { disk, options, epoch, lsn, mode, catch_up_bytes, unsynced, damage, reader })
     }
 
     /// The damage to the store: it counts as empty until it has joined. It must not become
@@ -88,6 +92,31 @@ impl Replica {
     #[must_use]
     pub fn catch_up_bytes(&self) -> u64 {
         self.catch_up_bytes
+    }
+
+    /// A reader of the store, which follows it until [`Reader::has_retired`]. It costs the memory
+    /// of a level 0 and some processor time.
+    ///
+    /// # Errors
+    /// [`StoreError::NotServed`] while the backup does not follow a primary, and
+    /// [`StoreError::Damaged`].
+    pub fn reader(&mut self) -> Result<Arc<Reader>, StoreError> {
+        if !matches!(self.mode, Mode::Following(_)) {
+            return Err(StoreError::NotServed("this replica is not in sync".to_owned()));
+        }
+        if let Some(reader) = self.reader.as_ref().filter(|reader| !reader.has_retired()) {
+            return Ok(Arc::clone(reader));
+        }
+        let reader = Arc::new(Reader::open(&self.disk, &self.options)?);
+        self.reader = Some(Arc::clone(&reader));
+        Ok(reader)
+    }
+
+    /// Nobody reads from now on.
+    fn retire(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.retire();
+        }
     }
 
     /// A message of a primary, and the answer to it.
@@ -131,6 +160,7 @@ impl Replica {
 
     /// The part of an offer that this directory lacks.
     fn join(&mut self, offer: Offer) -> Result<Message, StoreError> {
+        self.retire();
         let own = match &self.mode {
             Mode::Idle(own) => own.clone(),
             Mode::Joining(_) | Mode::Following(_) => read(&self.disk, &self.options)?.0,
@@ -205,6 +235,12 @@ impl Replica {
         }
         file.write_at(offset, bytes).map_err(|error| failed(&error))?;
         *end = offset + bytes.len() as u64;
+        if let Some(reader) = &self.reader
+            && reader.log((segment, offset), bytes, file).is_err()
+        {
+            // Another one is made from the files if there are reads.
+            reader.retire();
+        }
         if self.options.is_durable && matches!(self.mode, Mode::Following(_)) {
             self.unsynced.insert(segment);
             if offset == 0 {
@@ -294,12 +330,26 @@ impl Replica {
         for segment in &edit.dropped {
             following.files.remove(segment);
         }
+        let mut kept = BTreeSet::new();
+        if let Some(reader) = &self.reader {
+            // A reader that cannot follow removes nothing.
+            kept = reader.edit(edit).unwrap_or_else(|_| {
+                reader.retire();
+                BTreeSet::new()
+            });
+        }
         let dropped = edit.dropped.iter().map(|segment| name_of(*segment));
-        for name in removed.into_iter().chain(dropped) {
+        for name in removed.into_iter().chain(dropped).filter(|name| !kept.contains(name)) {
             // A file that stays is removed by the next join or opening.
             let _ = self.disk.remove(&name);
         }
         Ok(())
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.retire();
     }
 }
 

@@ -21,9 +21,11 @@ pub(crate) fn myid(call: &mut Call<'_, '_>) -> Done {
     Ok(())
 }
 
-/// The nodes of a region, its primary first.
+/// The nodes of a region, its primary first. A node that is the primary of another region is not
+/// named: clients take a node for a master or for a replica, not for both.
 fn nodes_of<'v>(view: &'v View, region: &Region) -> Vec<&'v Member> {
-    let others = region.in_sync.iter().filter(|it| Some(**it) != region.primary);
+    let leads = |place: usize| view.regions.iter().any(|it| it.primary == Some(place));
+    let others = region.in_sync.iter().filter(|it| !leads(**it));
     region.primary.iter().chain(others).filter_map(|it| view.members.get(*it)).collect()
 }
 

@@ -19,9 +19,10 @@ pub(crate) fn time(call: &mut Call<'_, '_>) -> Done {
     Ok(())
 }
 
-/// The number that stands for the replication offset: that of the newest batch.
+/// The number that stands for the replication offset: those of the newest batches of all regions.
 pub(crate) fn offset(server: &Server) -> i64 {
-    i64::try_from(server.node.lsn().0).unwrap_or(i64::MAX)
+    let sum: u64 = server.view.regions.iter().map(|region| server.node.lsn(region.id).0).sum();
+    i64::try_from(sum).unwrap_or(i64::MAX)
 }
 
 /// The backups in sync with all regions of this node.

@@ -34,7 +34,7 @@ pub(crate) fn status(call: &mut Call<'_, '_>) -> Done {
                 "epoch": it.epoch,
                 "primary": it.primary.map(name),
                 "in_sync": in_sync,
-                "lsn": server.node.lsn().0,
+                "lsn": server.node.lsn(it.id).0,
             })
         })
         .collect();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use weft_kv::cluster::REGIONS_MAX;
 
 use super::kv_bench::{BENCH_EXAMPLES, BenchArguments, CHECK_EXAMPLES, CheckArguments};
 
@@ -19,6 +20,7 @@ Examples:
   weft kv serve --data data --port 7000 --durability durable
   weft kv serve --data data --bind 10.0.0.5 --password-file /etc/weft/kv-password
   weft kv serve --data data --coord etcd://10.0.0.1:2379 --cluster shop --replicas 3
+  weft kv serve --data data --coord etcd://10.0.0.1:2379 --cluster wide --regions 3
 
 With --coord the nodes that are started with one --cluster find each other and form it.
 
@@ -30,6 +32,7 @@ Examples:
   weft kv up --nodes 3 --data data            nodes at ports 6379, 6380 and 6381
   redis-cli -c SET a b
   weft kv up --nodes 3 --data data --port 7000 --lease-ms 1000
+  weft kv up --nodes 3 --regions 3 --data data    each node takes writes, for a third of the slots
 
 It runs in the foreground until SIGTERM or SIGINT, and ends all nodes with status 0 then. A node
 that is killed is started again, a second after its lease is over.";
@@ -94,6 +97,11 @@ pub struct ServeArguments {
     #[arg(long, value_name = "N", default_value_t = 3, requires = "coord",
         value_parser = clap::value_parser!(u32).range(1..=16))]
     pub replicas: u32,
+    /// The slots are divided into so many regions, each with a primary of its own; the first node
+    /// of a cluster decides, and takes 1 if it is not said
+    #[arg(long, value_name = "N", requires = "coord",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(REGIONS_MAX)))]
+    pub regions: Option<u32>,
     /// The lease of the primary in milliseconds; the first node of a cluster decides
     #[arg(long, value_name = "MS", default_value_t = LEASE_MS, requires = "coord",
         value_parser = clap::value_parser!(u64).range(100..=600_000))]
@@ -128,6 +136,12 @@ pub struct UpArguments {
     /// A file with the password that clients say in its first line
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
+    /// The slots are divided into so many regions, each with a primary of its own: with as many as
+    /// there are nodes each of them takes writes; the first start decides, and takes 1 if it is not
+    /// said
+    #[arg(long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(REGIONS_MAX)))]
+    pub regions: Option<u32>,
     /// The lease of the primary in milliseconds; the first start decides
     #[arg(long, value_name = "MS", default_value_t = LEASE_MS,
         value_parser = clap::value_parser!(u64).range(100..=600_000))]

@@ -10,7 +10,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use weft_kv::node::{Durability, Node};
 use weft_kv::store::StoreError;
 use weft_kv_server::{
-    Alone, ClusterNode, ClusterSettings, Listener, Settings, cluster_of, coordination,
+    Alone, ClusterNode, ClusterSettings, Listener, Settings, cluster_of, regions_in,
 };
 use weft_open::Opening;
 use weft_wire::stats::Work;
@@ -87,10 +87,13 @@ fn alone(
 ) -> anyhow::Result<ExitCode> {
     let data = &arguments.data;
     if let Some((cluster, file)) = cluster_of(data) {
-        let (data, file) = (data.display(), file.display());
+        let (name, file) = (data.display(), file.display());
+        let way_out = match regions_in(data).len() {
+            0 => format!(", or remove {file} to serve alone what it has"),
+            _ => String::new(),
+        };
         return Err(anyhow!(
-            "{data} belongs to the cluster {cluster}: give --coord and --cluster, or remove {file} \
-             to serve alone what it has"
+            "{name} belongs to the cluster {cluster}: give --coord and --cluster{way_out}"
         ));
     }
     let address = (shown.ip().to_string(), shown.port());
@@ -122,9 +125,10 @@ fn in_cluster(
     let node = ClusterNode::open(
         &arguments.data,
         ClusterSettings {
-            coordination: coordination(place, &cluster)?,
+            place: place.to_owned(),
             cluster,
             replicas: arguments.replicas,
+            regions: arguments.regions,
             lease_ms: arguments.lease_ms,
             opening,
             durability: durability(arguments.durability),

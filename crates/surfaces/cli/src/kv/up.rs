@@ -90,6 +90,9 @@ fn start(arguments: &UpArguments, number: u32) -> anyhow::Result<Child> {
         .arg(format!("dir:{}", place.display()))
         .arg("--data")
         .arg(arguments.data.join(format!("node-{number}")));
+    if let Some(regions) = arguments.regions {
+        command.args(["--regions", &regions.to_string()]);
+    }
     if let Some(file) = &arguments.password_file {
         command.arg("--password-file").arg(file);
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use weft_kv::cluster::{Follower, Has};
 use weft_kv::disk::Disk;
-use weft_kv::engine::Options as EngineOptions;
+use weft_kv::engine::{Options as EngineOptions, Reader};
 use weft_kv::format::Epoch;
 use weft_kv::replication::builder::Builder;
 use weft_kv::replication::message::Envelope;
@@ -22,11 +22,14 @@ use weft_kv::store::StoreError;
 use weft_session::SessionId;
 
 use super::bell::Bell;
-use super::wire::Hello;
+use super::reads::Reads;
+use super::wire::{Hello, Word};
 use super::{Clock, Counters};
 
 /// A writer that is at one message for so long is stuck: the primary has to go on without it.
 const STUCK: Duration = Duration::from_secs(10);
+/// How long a read waits for the writer, if there is no reader yet.
+const READY_WITHIN: Duration = Duration::from_millis(50);
 /// How long the end of a session is waited for.
 const CLOSED_WITHIN: Duration = Duration::from_millis(500);
 
@@ -106,6 +109,8 @@ pub(super) struct Backup<S = SessionId> {
     /// When the writer began with the message that it is at.
     began: Mutex<Option<Duration>>,
     pub bell: Bell,
+    /// Reads of clients.
+    reads: Reads,
     /// Why the device is not used any more.
     failure: Mutex<Option<String>>,
     /// Wakes the thread of control.
@@ -141,6 +146,7 @@ impl<S: Copy + PartialEq> Backup<S> {
             done: Mutex::default(),
             began: Mutex::default(),
             bell,
+            reads: Reads::default(),
             failure: Mutex::default(),
             control,
             counters,
@@ -187,6 +193,7 @@ impl<S: Copy + PartialEq> Backup<S> {
     pub fn close(&self) {
         let mut gate = self.gate.lock();
         gate.follows = None;
+        self.reads.forget();
         if gate.session.take().is_some() && self.is_served.load(Ordering::Acquire) {
             self.bell.ring();
             // Messages that it puts later go nowhere, also if this takes longer.
@@ -210,6 +217,19 @@ impl<S: Copy + PartialEq> Backup<S> {
         Ok(())
     }
 
+    /// A reader of the store. What it answers was so at some moment of the last lease.
+    pub fn reader(&self) -> Result<Arc<Reader>, StoreError> {
+        let lease = self.gate.lock().follower.lease();
+        self.reads.reader((self.now)(), lease, || {
+            // The writer may be at a message for long.
+            let mut files = self.files.try_lock_for(READY_WITHIN)?;
+            match &mut *files {
+                Some(Files::Shipped(replica)) => replica.reader().ok(),
+                Some(Files::Built(_)) | None => None,
+            }
+        })
+    }
+
     /// The session that is current.
     pub fn current(&self) -> Option<S> {
         self.gate.lock().session
@@ -228,15 +248,20 @@ impl<S: Copy + PartialEq> Backup<S> {
         let may = epoch > 0 && !is_failed && gate.follows.is_some_and(|lowest| epoch >= lowest);
         if may {
             gate.session = Some(session);
+            self.reads.forget();
         }
         may
     }
 
-    /// A primary asks for its lease. True if it is given.
-    pub fn give(&self, session: S) -> bool {
-        let may = !self.is_stuck();
+    /// A primary asks for its lease, with its word. The time of the answer, if it is given.
+    pub fn give(&self, session: S, word: Option<Word>) -> Option<Duration> {
+        let (may, now) = (!self.is_stuck(), (self.now)());
         let mut gate = self.gate.lock();
-        may && gate.session == Some(session) && gate.follower.give((self.now)())
+        let is_given = may && gate.session == Some(session) && gate.follower.give(now);
+        if let Some(word) = word.filter(|_| is_given) {
+            self.reads.hear(word, now);
+        }
+        is_given.then_some(now)
     }
 
     /// A session has ended.
@@ -244,6 +269,7 @@ impl<S: Copy + PartialEq> Backup<S> {
         let mut gate = self.gate.lock();
         if gate.session == Some(session) {
             gate.session = None;
+            self.reads.forget();
         }
         self.ended.notify_all();
         // There may be another primary.

@@ -1,4 +1,4 @@
-//! The thread of control: it reads and changes the record, leads, and steps down.
+//! The thread of control of a region: it reads and changes the record, leads, and steps down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use weft_kv::cluster::{Follower, Has, MemberEntry, Record, Step};
+use weft_kv::cluster::{Follower, MemberEntry, Record, Step};
 use weft_kv::disk::Disk;
 use weft_kv::engine::{Options, open_on};
 use weft_kv::format::Epoch;
@@ -16,66 +16,20 @@ use weft_kv::replication::primary::Peer;
 use weft_kv::store::{Store, StoreError};
 use weft_session::SessionId;
 
+use super::Clock;
 use super::backup::Backup;
-use super::coordination::{NoRecord, Seen};
+use super::coordination::{Coordination, NoRecord, Seen};
 use super::court::Court;
+use super::hand_over::{Cause, Handing};
 use super::reign::Reign;
-use super::{Clock, ClusterSettings, Shared};
+use super::shared::Shared;
 
-/// The last slot.
-const LAST_SLOT: u16 = 16_383;
 /// Tries to change the record, which others change as well.
 const TRIES: usize = 8;
 /// The pause of a primary between two looks at the record.
 const LOOK: Duration = Duration::from_millis(250);
 /// The pause of a node that is about to become the primary, or not yet serves.
 const SOON: Duration = Duration::from_millis(20);
-/// How long a primary that hands over waits for its heir.
-const HANDED_WITHIN: Duration = Duration::from_secs(1);
-
-/// The node as the record names it.
-pub(super) struct Identity {
-    pub id: String,
-    pub host: String,
-    pub port: u16,
-    pub service: String,
-}
-
-/// Why a node is not in the cluster.
-pub(super) enum NoEntry {
-    /// It must not be.
-    Refused(String),
-    /// It can be tried again.
-    Later(String),
-}
-
-/// Comes into the record. Returns the place of the node, and the record.
-pub(super) fn register(
-    settings: &mut ClusterSettings,
-    identity: &Identity,
-    has: Has,
-) -> Result<(Peer, Record), NoEntry> {
-    let later = |error: NoRecord| NoEntry::Later(error.to_string());
-    for _ in 0..TRIES {
-        let Seen { record, version } = settings.coordination.read().map_err(later)?;
-        let fresh = || Record::new(settings.replicas, settings.lease_ms);
-        let mut record = record.unwrap_or_else(fresh);
-        let before = record.clone();
-        let entry = MemberEntry {
-            id: identity.id.clone(),
-            host: identity.host.clone(),
-            port: identity.port,
-            service: identity.service.clone(),
-            has,
-        };
-        let entered = record.register(entry, settings.replicas);
-        let me = entered.map_err(|error| NoEntry::Refused(error.to_string()))?;
-        if record == before || settings.coordination.replace(&record, version).map_err(later)? {
-            return Ok((me, record));
-        }
-    }
-    Err(NoEntry::Later("the record of the cluster changes all the time".to_owned()))
-}
 
 /// Starts a link to a member. Returns what ends it; `None` if it is to be tried again.
 pub(super) type StartLink = Box<dyn Fn(Peer, &MemberEntry, &Arc<Reign>) -> Option<EndLink> + Send>;
@@ -83,37 +37,30 @@ pub(super) type StartLink = Box<dyn Fn(Peer, &MemberEntry, &Arc<Reign>) -> Optio
 pub(super) type EndLink = Box<dyn FnOnce() + Send>;
 
 /// The primary's part: its reign and its links.
-struct Leading {
-    reign: Arc<Reign>,
+pub(super) struct Leading {
+    pub reign: Arc<Reign>,
     links: BTreeMap<Peer, EndLink>,
-    handing: Option<Handing>,
+    pub handing: Option<Handing>,
+    /// Since when the home of the region is in sync, if it is another node.
+    pub home_since: Option<Duration>,
 }
 
-/// A primary that makes another node the primary. It takes no writes meanwhile.
-struct Handing {
-    how: Failover,
-    /// When it gives up, or goes on by force.
-    until: Duration,
-    /// Whether it served before.
-    served: bool,
-}
-
-/// The thread of control.
+/// The thread of control of a region.
 pub(super) struct Control<S = SessionId> {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     backup: Arc<Backup<S>>,
     disk: Arc<dyn Disk>,
     options: Options,
-    settings: ClusterSettings,
-    me: Peer,
-    lease: Duration,
+    coordination: Box<dyn Coordination>,
+    pub(super) me: Peer,
+    pub(super) lease: Duration,
     /// The record as it was read last.
-    record: Record,
-    leading: Option<Leading>,
+    pub(super) record: Record,
+    pub(super) leading: Option<Leading>,
     /// A change of the record has no answer: it may yet be carried out.
     is_in_doubt: bool,
     start_link: StartLink,
-    now: Clock,
+    pub(super) now: Clock,
 }
 
 impl<S: Copy + PartialEq> Control<S> {
@@ -121,7 +68,7 @@ impl<S: Copy + PartialEq> Control<S> {
         shared: Arc<Shared>,
         backup: Arc<Backup<S>>,
         (disk, options): (Arc<dyn Disk>, Options),
-        settings: ClusterSettings,
+        coordination: Box<dyn Coordination>,
         (me, record): (Peer, &Record),
         start_link: StartLink,
         now: Clock,
@@ -135,7 +82,7 @@ impl<S: Copy + PartialEq> Control<S> {
             backup,
             disk,
             options,
-            settings,
+            coordination,
             me,
             lease,
             record,
@@ -152,7 +99,7 @@ impl<S: Copy + PartialEq> Control<S> {
             let pause = self.step();
             self.shared.control.wait(pause);
         }
-        self.begin_hand_over(Failover::default());
+        self.begin_hand_over(Failover::default(), Cause::Leaves);
         while self.hand_over() {
             thread::sleep(SOON);
         }
@@ -169,7 +116,7 @@ impl<S: Copy + PartialEq> Control<S> {
 
     /// Reads the record, and says what is wrong if it cannot.
     fn look(&mut self) -> Option<u64> {
-        let seen = self.settings.coordination.read();
+        let seen = self.coordination.read();
         let trouble = match seen {
             Ok(Seen { record: Some(record), version }) => {
                 self.record = record;
@@ -192,7 +139,10 @@ impl<S: Copy + PartialEq> Control<S> {
     }
 
     /// Changes the record as it is now. `Ok(false)` if the change does not fit it any more.
-    fn change(&mut self, change: impl Fn(&mut Record) -> bool) -> Result<bool, NoRecord> {
+    pub(super) fn change(
+        &mut self,
+        change: impl Fn(&mut Record) -> bool,
+    ) -> Result<bool, NoRecord> {
         for _ in 0..TRIES {
             let Some(version) = self.look() else { break };
             let mut record = self.record.clone();
@@ -204,7 +154,7 @@ impl<S: Copy + PartialEq> Control<S> {
             }
             // The same record is written again while an earlier change has no answer: with another
             // version there, that one comes too late.
-            let replaced = self.settings.coordination.replace(&record, version);
+            let replaced = self.coordination.replace(&record, version);
             self.is_in_doubt = replaced.is_err();
             if replaced? {
                 self.record = record;
@@ -296,8 +246,10 @@ impl<S: Copy + PartialEq> Control<S> {
         let serves = AtomicBool::new(false);
         let reign = Arc::new(Reign { engine, court, base, before, serves });
         *self.shared.reign.write() = Some(Arc::clone(&reign));
-        self.leading = Some(Leading { reign, links: BTreeMap::new(), handing: None });
-        tracing::info!("this node is the primary of epoch {epoch}");
+        self.leading =
+            Some(Leading { reign, links: BTreeMap::new(), handing: None, home_since: None });
+        let region = self.record.region;
+        tracing::info!("this node is the primary of region {region} in epoch {epoch}");
         self.link();
         Ok(())
     }
@@ -336,10 +288,13 @@ impl<S: Copy + PartialEq> Control<S> {
         if let Some(backups) = reign.court.proposal() {
             self.propose(&reign, backups);
         }
-        let is_failed = reign.engine.failure().is_some();
         let wish = self.shared.failover.lock().take();
-        if let Some(how) = wish.or_else(|| is_failed.then(Failover::default)) {
-            self.begin_hand_over(how);
+        if let Some(how) = wish {
+            self.begin_hand_over(how, Cause::Asked);
+        } else if reign.engine.failure().is_some() {
+            self.begin_hand_over(Failover::default(), Cause::Leaves);
+        } else {
+            self.go_home();
         }
         if self.hand_over() {
             return SOON;
@@ -368,46 +323,6 @@ impl<S: Copy + PartialEq> Control<S> {
         }
     }
 
-    /// Begins to make a backup that has everything the primary. No write is taken from now on;
-    /// those that were wait for their backups.
-    fn begin_hand_over(&mut self, how: Failover) {
-        let until = (self.now)() + how.within.unwrap_or(HANDED_WITHIN);
-        if let Some(leading) = &mut self.leading
-            && leading.handing.is_none()
-        {
-            let served = leading.reign.serves.swap(false, Ordering::AcqRel);
-            leading.handing = Some(Handing { how, until, served });
-            self.shared.aborts_failover.store(false, Ordering::Release);
-            self.shared.is_handing_over.store(true, Ordering::Release);
-        }
-    }
-
-    /// One step of handing over. True while it goes on.
-    fn hand_over(&mut self) -> bool {
-        let Some(Leading { reign, handing: Some(handing), .. }) = &self.leading else {
-            return false;
-        };
-        let (reign, how, served) = (Arc::clone(reign), handing.how.clone(), handing.served);
-        let is_late = (self.now)() > handing.until || reign.court.is_over();
-        let is_aborted = self.shared.aborts_failover.load(Ordering::Acquire);
-        let heir = heir(&reign, &how, is_late).filter(|_| !is_aborted);
-        if heir.is_none() && !is_late && !is_aborted {
-            return true;
-        }
-        let (epoch, me) = (reign.court.epoch, self.me);
-        let handed = heir.map(|heir| self.change(|record| record.hand_over(me, epoch, heir)));
-        match handed {
-            // It may have been carried out: the record says it.
-            Some(Ok(true) | Err(_)) => reign.court.end(),
-            Some(Ok(false)) | None => reign.serves.store(served, Ordering::Release),
-        }
-        if let Some(leading) = &mut self.leading {
-            leading.handing = None;
-        }
-        self.shared.is_handing_over.store(false, Ordering::Release);
-        false
-    }
-
     /// Is the primary no more.
     fn step_down(&mut self) {
         let Some(Leading { reign, links, .. }) = self.leading.take() else { return };
@@ -415,7 +330,8 @@ impl<S: Copy + PartialEq> Control<S> {
         reign.serves.store(false, Ordering::Release);
         *self.shared.reign.write() = None;
         links.into_values().for_each(|end| end());
-        tracing::info!("this node is not the primary of epoch {} any more", reign.court.epoch);
+        let (region, epoch) = (self.record.region, reign.court.epoch);
+        tracing::info!("this node is not the primary of region {region} in epoch {epoch} any more");
         // Commands that are carried out, and a copy that is written, keep the engine for a while.
         let mut reign = reign;
         let engine = loop {
@@ -454,10 +370,11 @@ impl<S: Copy + PartialEq> Control<S> {
             port: member.port,
             is_up: peer == self.me || record.in_sync.contains(&peer),
         });
+        let (first, last) = record.slots();
         let region = Region {
-            id: 0,
-            first: 0,
-            last: LAST_SLOT,
+            id: record.region.into(),
+            first,
+            last,
             epoch: record.epoch.into(),
             primary,
             in_sync: record.backups().into_iter().map(place).collect(),
@@ -473,20 +390,7 @@ impl<S: Copy + PartialEq> Control<S> {
         view.version = shown.version;
         if **shown != view {
             view.version += 1;
+            *shown = Arc::new(view);
         }
-        *shown = Arc::new(view);
     }
-}
-
-/// The backup that becomes the primary: it has all that was written here. By force, after its time,
-/// one in sync that lacks what was not answered yet.
-fn heir(reign: &Reign, how: &Failover, is_late: bool) -> Option<Peer> {
-    let (newest, court) = (reign.engine.newest(), &reign.court);
-    let is_failed = reign.engine.failure().is_some();
-    let is_safe = is_failed
-        || (reign.engine.write_out(newest).is_ok()
-            && matches!(court.outcome(newest.0), Some(Ok(()))));
-    let wanted = how.to.and_then(|place| Peer::try_from(place).ok());
-    let whole = court.heir(newest.0, wanted).filter(|_| is_safe && court.is_whole());
-    whole.or_else(|| court.heir(0, wanted).filter(|_| how.is_forced && is_late))
 }

@@ -1,4 +1,4 @@
-//! Where the record of a cluster is kept: a directory of this host, or etcd.
+//! Where the records of a cluster are kept, one for each region: a directory of this host, or etcd.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -16,19 +16,19 @@ const KEPT: u64 = 8;
 /// been changed or not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NoRecord(pub(super) String);
+pub(super) struct NoRecord(pub(super) String);
 
 /// The record at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub(super) struct Seen {
     /// The record, if there is one.
     pub record: Option<Record>,
     /// Names this state of it. A record that is not there has version 0.
     pub version: u64,
 }
 
-/// A place that keeps the record of a cluster. One node of many changes a version of it.
-pub trait Coordination: Send {
+/// A place that keeps the record of a region. One node of many changes a version of it.
+pub(super) trait Coordination: Send {
     /// Reads the record.
     ///
     /// # Errors
@@ -42,11 +42,16 @@ pub trait Coordination: Send {
     fn replace(&mut self, record: &Record, was: u64) -> Result<bool, NoRecord>;
 }
 
-/// Opens the place that a text names: `dir:PATH`, or `etcd://HOST:PORT[,HOST:PORT]`.
+/// Opens the place that a text names, for the record of one region: `dir:PATH`, or
+/// `etcd://HOST:PORT[,HOST:PORT]`. The first region's record is where it was when there was one.
 ///
 /// # Errors
 /// [`NoRecord`], in words for an operator.
-pub fn coordination(text: &str, cluster: &str) -> Result<Box<dyn Coordination>, NoRecord> {
+pub(super) fn coordination(
+    text: &str,
+    cluster: &str,
+    region: u32,
+) -> Result<Box<dyn Coordination>, NoRecord> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if cluster.is_empty() || cluster.len() > 64 || !cluster.bytes().all(is_name) {
         return Err(NoRecord(format!(
@@ -54,11 +59,14 @@ pub fn coordination(text: &str, cluster: &str) -> Result<Box<dyn Coordination>, 
         )));
     }
     if let Some(path) = text.strip_prefix("dir:") {
-        let directory = Path::new(path).join(cluster);
+        let mut directory = Path::new(path).join(cluster);
+        if region > 0 {
+            directory.push(format!("region-{region}"));
+        }
         return Ok(Box::new(Directory::new(directory)?));
     }
     if let Some(hosts) = text.strip_prefix("etcd://") {
-        return Ok(Box::new(Etcd::new(hosts, cluster)?));
+        return Ok(Box::new(Etcd::new(hosts, cluster, region)?));
     }
     Err(NoRecord(format!("{text:?} is no coordinator; take etcd://HOST:PORT or dir:PATH")))
 }
@@ -181,10 +189,13 @@ mod tests {
     fn of_two_nodes_one_changes_a_version_of_the_record() {
         let root = tempfile::tempdir().unwrap();
         let place = format!("dir:{}", root.path().display());
-        let mut one = coordination(&place, "a").unwrap();
-        let mut two = coordination(&place, "a").unwrap();
+        let mut one = coordination(&place, "a", 0).unwrap();
+        let mut two = coordination(&place, "a", 0).unwrap();
         assert_eq!(one.read().unwrap(), Seen { record: None, version: 0 });
         let record = Record::new(3, 2_000);
+        // The record of another region lies apart.
+        let mut other = coordination(&place, "a", 1).unwrap();
+        assert!(other.replace(&Record::of_region(3, 2_000, 1, 2), 0).unwrap());
         assert!(one.replace(&record, 0).unwrap());
         assert!(!two.replace(&record, 0).unwrap());
         for version in 1..20 {
@@ -195,11 +206,22 @@ mod tests {
         assert!(one.replace(&record, 1).is_err());
         assert_eq!(one.read().unwrap().version, 20);
         let files = fs::read_dir(root.path().join("a")).unwrap().count();
-        assert!(files <= 11, "{files} files stay");
+        assert!(files <= 12, "{files} files stay");
         fs::write(root.path().join("a/record-00000000000000000021"), "{}").unwrap();
         assert!(one.read().unwrap_err().to_string().contains("no record"));
         for (place, name) in [("dir:/tmp", "a/b"), ("zk://x", "a"), ("etcd://", "a")] {
-            assert!(coordination(place, name).is_err(), "{place} {name}");
+            assert!(coordination(place, name, 0).is_err(), "{place} {name}");
         }
+    }
+
+    #[test]
+    fn a_record_of_a_time_with_one_region_is_read() {
+        let before = r#"{"replicas":3,"lease_ms":2000,"epoch":0,"primary":null,"in_sync":[],
+            "candidates":{},"members":[]}"#;
+        let record = parse(before.as_bytes(), "a test").unwrap();
+        assert_eq!(record, Record::new(3, 2_000));
+        assert_eq!(record.slots(), (0, 16_383));
+        let other = before.replace("\"epoch\"", "\"regions\":2,\"region\":2,\"epoch\"");
+        assert!(parse(other.as_bytes(), "a test").is_err());
     }
 }

@@ -227,8 +227,13 @@ impl Court {
     }
 
     /// The backups that have all batches up to this one.
-    pub fn count_with(&self, lsn: u64) -> usize {
-        self.state.lock().primary.count_with(lsn)
+    pub fn backups_with(&self, lsn: u64) -> BTreeSet<Peer> {
+        self.state.lock().primary.backups_with(lsn)
+    }
+
+    /// The newest batch that may be answered.
+    pub fn acknowledged(&self) -> u64 {
+        self.state.lock().primary.acknowledged()
     }
 
     /// Whether reads may be answered at this moment.
@@ -260,6 +265,19 @@ impl Court {
         }
     }
 
+    /// Waits for some time, until a batch is acknowledged or the reign is over.
+    pub fn wait_some(&self, lsn: u64) {
+        let mut state = self.state.lock();
+        if state.primary.acknowledged() < lsn && !self.is_over() {
+            self.acknowledged.wait_for(&mut state, LOOK);
+        }
+    }
+
+    /// Whether the node ends, and a wait that began at this time was long enough.
+    pub fn is_enough(&self, begun: Duration) -> bool {
+        self.is_ending.load(Ordering::Acquire) && (self.now)() > begun + FAREWELL
+    }
+
     /// Nobody waits for long from now on.
     pub fn hurry(&self) {
         self.is_ending.store(true, Ordering::Release);
@@ -283,17 +301,15 @@ impl Shipper for Court {
             if let Some(outcome) = self.outcome(lsn) {
                 return outcome;
             }
-            if self.is_ending.load(Ordering::Acquire) && (self.now)() > begun + FAREWELL {
+            if self.is_enough(begun) {
                 return Err(deposed());
             }
-            let mut state = self.state.lock();
-            if state.primary.acknowledged() < lsn && !self.is_over() {
-                self.acknowledged.wait_for(&mut state, LOOK);
-            }
+            self.wait_some(lsn);
         }
     }
 }
 
-fn deposed() -> StoreError {
+/// The outcome of a batch whose acknowledgement nobody waits for any more.
+pub(super) fn deposed() -> StoreError {
     StoreError::Unknown("this node is the primary no more".to_owned())
 }

@@ -1,4 +1,4 @@
-//! The record of a cluster as one key of etcd, by its JSON gateway (`/v3`, etcd 3.4 and later).
+//! The record of a region as one key of etcd, by its JSON gateway (`/v3`, etcd 3.4 and later).
 //!
 //! A transaction compares the revision of the key. No lease of etcd is used: what a change of
 //! etcd's leader does to leases does not matter here.
@@ -28,7 +28,7 @@ pub(super) struct Etcd {
 }
 
 impl Etcd {
-    pub(super) fn new(hosts: &str, cluster: &str) -> Result<Self, NoRecord> {
+    pub(super) fn new(hosts: &str, cluster: &str, region: u32) -> Result<Self, NoRecord> {
         let endpoints: Vec<String> = hosts
             .trim_end_matches('/')
             .split(',')
@@ -45,7 +45,9 @@ impl Etcd {
             .max_redirects(0)
             .proxy(None)
             .build();
-        let key = STANDARD.encode(format!("/weft-kv/{cluster}/record"));
+        // There was one region at first.
+        let name = if region == 0 { "record".to_owned() } else { format!("region-{region}") };
+        let key = STANDARD.encode(format!("/weft-kv/{cluster}/{name}"));
         Ok(Self { agent: config.new_agent(), endpoints, place: 0, key })
     }
 

@@ -19,7 +19,7 @@ use super::bell::Bell;
 use super::catch_up::{CatchUp, Next};
 use super::court::{Over, Task};
 use super::reign::Reign;
-use super::wire::{self, Hello};
+use super::wire::{self, Hello, Word};
 
 /// How long a backup may take to be reached and to accept.
 const REACHED_WITHIN: Duration = Duration::from_secs(2);
@@ -57,13 +57,16 @@ struct Live {
     asked: BTreeMap<u32, Duration>,
     asks_next: Duration,
     given: Duration,
+    /// The time that the backup said in its last answer.
+    answered: Option<Duration>,
 }
 
 /// News of a turn.
 enum News {
     Pool(PoolId),
     Request(u32, Vec<u8>),
-    Answer(u32, Option<u16>),
+    /// With the code and the time, if it was carried out.
+    Answer(u32, Option<(u16, Option<Duration>)>),
     Broken(String),
 }
 
@@ -112,6 +115,7 @@ impl Link {
             asked: BTreeMap::new(),
             asks_next: now(),
             given: now() + REACHED_WITHIN,
+            answered: None,
         };
         let mut waiter = Waiter::default();
         let court = &self.reign.court;
@@ -133,18 +137,19 @@ impl Link {
                         live.answer(number);
                         court.handle(self.peer, envelope);
                     }
-                    News::Answer(number, code) => {
+                    News::Answer(number, answer) => {
                         let asked = live.asked.remove(&number);
-                        if let (Some(asked), Some(wire::GIVEN)) = (asked, code) {
+                        if let (Some(asked), Some((wire::GIVEN, time))) = (asked, answer) {
                             court.give(self.peer, asked);
                             live.given = now();
+                            live.answered = time.or(live.answered);
                         }
                     }
                     News::Broken(why) => return Err(why),
                 }
             }
             if live.pool.is_some() {
-                live.ask(self.lease);
+                live.ask(self.lease, &self.reign);
             }
             if court.is_over() || !self.send(&mut live)? {
                 live.sessions.end(session, 0, "the primary ends the session");
@@ -223,7 +228,8 @@ impl Live {
                 news.push(News::Request(number, bytes_of(&body)));
             }
             Event::Answer { number, answer, .. } => {
-                news.push(News::Answer(number, answer.ok().map(|answer| answer.code)));
+                let told = answer.ok().map(|it| (it.code, wire::parse_time(it.head)));
+                news.push(News::Answer(number, told));
             }
             Event::Moved { result: Err(error), .. } => news.push(News::Broken(error.to_string())),
             Event::Ended { why, .. } => news.push(News::Broken(why.to_string())),
@@ -241,14 +247,17 @@ impl Live {
     }
 
     /// Asks for the lease, if it is time.
-    fn ask(&mut self, lease: Duration) {
+    fn ask(&mut self, lease: Duration, reign: &Reign) {
         let asked = now();
         if asked < self.asks_next {
             return;
         }
         self.asks_next = asked + lease / ASKS_A_LEASE;
+        let word = self.answered.zip(reign.acknowledged());
+        let word = word.map(|(answered, acknowledged)| Word { acknowledged, answered }.emit());
+        let head = word.as_ref().map_or(&b""[..], |word| &word[..]);
         // Without room it is asked the next time.
-        if let Ok(number) = self.sessions.request(self.session, b"", &[], Some(asked + lease)) {
+        if let Ok(number) = self.sessions.request(self.session, head, &[], Some(asked + lease)) {
             self.asked.insert(number, asked);
         }
     }

@@ -1,14 +1,19 @@
-//! A node of a cluster: one region, replicated to all nodes; one of them is its primary.
+//! A node of a cluster: all regions, each replicated to all nodes; each region has one of them as
+//! its primary.
 //!
 //! | module | what |
 //! |---|---|
-//! | `control` | the thread that reads and changes the record, leads and steps down |
-//! | `coordination`, `etcd` | where the record is |
-//! | `shared` | the state that both share, and the store that the front end sees |
+//! | `regions`, `views` | all regions of the node as one store, and as one view of the cluster |
+//! | `holding` | one region at this node: directory, backup, service, thread of control |
+//! | `layout`, `enter` | where regions lie in a node's directory; how it comes into the records |
+//! | `control`, `hand_over` | the thread that reads and changes the record, leads and steps down |
+//! | `coordination`, `etcd` | where the records are |
+//! | `shared` | the state that both share, and the store that the front end sees of a region |
 //! | `court`, `reign`, `link` | the primary: its state, its engine, its way to each backup |
 //! | `numbers` | the numbers of batches that the front end knows, across reigns |
 //! | `catch_up` | the parts that a backup lacks when it joins |
 //! | `backup`, `service` | a backup: who may send, the writer of its files; its service |
+//! | `reads` | reads of clients at a backup |
 //! | `replicas` | an engine with its backups and no record, for measurements |
 //! | `wire`, `bell` | the session between the two; wakeups of threads |
 //!
@@ -21,55 +26,55 @@ mod catch_up;
 mod control;
 mod coordination;
 mod court;
+mod enter;
 mod etcd;
+mod hand_over;
+mod holding;
+mod layout;
 mod link;
 mod numbers;
+mod reads;
+mod regions;
 mod reign;
 mod replicas;
 mod service;
 mod shared;
 #[cfg(test)]
 mod simulation;
+mod views;
 mod wire;
 
-use std::fs;
 use std::ops::Bound;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use weft_kv::engine::{Options, lock_directory};
+use weft_kv::engine::Options;
 use weft_kv::node::{Durability, Failover, Node, Report, View};
 use weft_kv::store::{Change, Lsn, Pair, Peek, Store, StoreError};
 use weft_open::Opening;
 
-pub use coordination::{Coordination, NoRecord, Seen, coordination};
+pub use layout::{cluster_of, regions_in};
 pub use replicas::{Replicated, Replication};
 
 use crate::alone::{BackupJob, identity};
-use backup::Backup;
-use bell::Bell;
-use control::{Control, Identity, StartLink};
-use link::Link;
-use shared::Shared;
-
-/// The file with the name of the cluster that a directory belongs to.
-const CLUSTER: &str = "cluster-name";
-/// How long the first try to be in the cluster goes on.
-const JOINED_WITHIN: Duration = Duration::from_secs(10);
+use coordination::coordination;
+use holding::{Facts, Holding, Locked};
+use reads::{Readable, ReplicaStore};
+use regions::Regions;
 
 /// How a node is in a cluster.
 pub struct ClusterSettings {
-    /// The place of the record.
-    pub coordination: Box<dyn Coordination>,
+    /// The place of the records: `dir:PATH`, or `etcd://HOST:PORT[,HOST:PORT]`.
+    pub place: String,
     /// The name of the cluster.
     pub cluster: String,
     /// Nodes that begin it.
     pub replicas: u32,
+    /// Regions: as many as the cluster has, or one if there is none yet, unless it is said.
+    pub regions: Option<u32>,
     /// The lease, if this node is the first.
     pub lease_ms: u64,
     /// How endpoints are opened.
@@ -83,7 +88,7 @@ pub struct ClusterSettings {
 /// Tells the time since any moment, never back.
 type Clock = fn() -> Duration;
 
-/// Counters since the start.
+/// Counters since the start, of all regions.
 #[derive(Debug, Default)]
 struct Counters {
     sent: AtomicU64,
@@ -93,13 +98,13 @@ struct Counters {
 
 /// A node of a cluster.
 pub struct ClusterNode {
-    shared: Arc<Shared>,
-    backup: Arc<Backup>,
+    regions: Regions,
+    replica: ReplicaStore,
+    holdings: Vec<Holding>,
+    counters: Arc<Counters>,
     job: BackupJob,
-    directory: PathBuf,
     durability: Durability,
     lease_ms: u64,
-    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl ClusterNode {
@@ -107,170 +112,94 @@ impl ClusterNode {
     ///
     /// # Errors
     /// Those that an operator has to mend.
-    pub fn open(directory: &Path, mut settings: ClusterSettings) -> Result<Self, StoreError> {
+    pub fn open(directory: &Path, settings: ClusterSettings) -> Result<Self, StoreError> {
         let refused = |why: String| StoreError::NotServed(why);
         let durability = settings.durability;
+        let mut first = coordination(&settings.place, &settings.cluster, 0)
+            .map_err(|error| refused(error.to_string()))?;
+        let count = enter::regions_of(&mut *first, settings.regions).map_err(refused)?;
         let options =
             Options { is_durable: durability != Durability::Replicated, ..Options::default() };
-        let (disk, options) = lock_directory(directory, options)?;
-        mark(directory, &settings.cluster)?;
+        let mut locked = Vec::new();
+        for (region, place) in (0..).zip(layout::directories(directory, count)?) {
+            let options = layout::share(options.clone(), region, count);
+            locked.push(Locked::new(&place, options)?);
+        }
+        layout::mark(directory, &settings.cluster)?;
         let id = identity(directory).map_err(|error| StoreError::ReadOnly(error.to_string()))?;
-        let service = wire::service_of(&id);
-        let bell = || Bell::new().map(Arc::new).map_err(|error| refused(error.to_string()));
-        let (control, counters) = (bell()?, Arc::<Counters>::default());
-        let of_backup =
-            Options { is_durable: durability == Durability::DurableAll, ..options.clone() };
-        let backup = Backup::new(
-            settings.cluster.clone(),
-            Arc::clone(&disk),
-            of_backup,
-            Arc::clone(&control),
-            Arc::clone(&counters),
-            weft_open::now,
-        )?;
-        let backup = Arc::new(backup);
-        let opening = settings.opening.clone().offering(&service);
-        let endpoint = opening.and_then(|opening| opening.open());
-        let endpoint = endpoint.map_err(|error| refused(format!("the fabric: {error}")))?;
-        let (host, port) = settings.address.clone();
-        let identity = Identity { id: id.clone(), host: host.clone(), port, service };
-        let (me, seen) = enter(&mut settings, &identity, &backup).map_err(refused)?;
-        let lease_ms = seen.lease_ms;
-        let shared = Arc::new(Shared::new(View::alone(id, host, port), control, counters));
-        let mut threads = Vec::new();
-        let failed = |error: std::io::Error| refused(error.to_string());
-        let start_link = links(&settings, Duration::from_millis(lease_ms), &shared.counters);
-        let control = Control::new(
-            Arc::clone(&shared),
-            Arc::clone(&backup),
-            (disk, options),
-            settings,
-            (me, &seen),
-            start_link,
-            weft_open::now,
-        );
-        // Before anybody asks: a node is no primary until it knows that it is.
-        control.show();
-        threads.extend(service::start(&backup, endpoint).map_err(failed)?);
-        let named = thread::Builder::new().name("kv-control".to_owned());
-        threads.push(named.spawn(move || control.run()).map_err(failed)?);
-        let threads = Mutex::new(threads);
-        let (job, directory) = (BackupJob::default(), directory.to_owned());
-        Ok(Self { shared, backup, job, directory, durability, lease_ms, threads })
+        let mut facts = Facts {
+            settings: &settings,
+            id,
+            regions: count,
+            lease_ms: settings.lease_ms,
+            counters: Arc::default(),
+        };
+        let mut holdings: Vec<Holding> = Vec::new();
+        for (region, locked) in (0..).zip(locked) {
+            match Holding::open(&facts, region, locked) {
+                Ok(holding) => {
+                    // The first region decides for all.
+                    facts.lease_ms = holding.lease_ms;
+                    holdings.push(holding);
+                }
+                Err(error) => {
+                    end(&holdings);
+                    return Err(error);
+                }
+            }
+        }
+        let shared = holdings.iter().map(|it| Arc::clone(&it.shared)).collect();
+        let backups = holdings.iter().map(|it| Arc::clone(&it.backup) as Arc<dyn Readable>);
+        Ok(Self {
+            regions: Regions::new(shared),
+            replica: ReplicaStore::new(backups.collect()),
+            holdings,
+            counters: facts.counters,
+            job: BackupJob::default(),
+            durability,
+            lease_ms: facts.lease_ms,
+        })
     }
 
-    /// Waits until there is a primary that serves, but not for longer.
+    /// Waits until each region has a primary that serves, but not for longer.
     pub fn wait_until_usable(&self, most: Duration) {
-        let end = Instant::now() + most;
-        while Instant::now() < end && self.view().regions.iter().all(|it| it.primary.is_none()) {
+        let until = Instant::now() + most;
+        while Instant::now() < until && self.view().regions.iter().any(|it| it.primary.is_none()) {
             thread::sleep(Duration::from_millis(20));
         }
     }
 
     /// Ends the node. A primary hands over first, if there is a backup in sync.
     pub fn close(&self) {
-        self.ending();
-        self.shared.is_ending.store(true, Ordering::Release);
-        self.shared.control.ring();
-        self.backup.stop();
-        for thread in self.threads.lock().drain(..) {
-            let _ = thread.join();
-        }
+        end(&self.holdings);
     }
 }
 
-/// Starts links, each with a thread of its own.
-fn links(settings: &ClusterSettings, lease: Duration, counters: &Arc<Counters>) -> StartLink {
-    let (cluster, opening) = (settings.cluster.clone(), settings.opening.clone());
-    let counters = Arc::clone(counters);
-    Box::new(move |peer, member, reign| {
-        let bell = Arc::new(Bell::new().ok()?);
-        let link = Link {
-            peer,
-            service: member.service.clone(),
-            cluster: cluster.clone(),
-            opening: opening.clone(),
-            reign: Arc::clone(reign),
-            lease,
-            bell: Arc::clone(&bell),
-            counters: Arc::clone(&counters),
-        };
-        let named = thread::Builder::new().name(format!("kv-link-{peer}"));
-        let thread = named.spawn(move || link.run()).ok()?;
-        Some(Box::new(move || {
-            bell.ring();
-            let _ = thread.join();
-        }))
-    })
-}
-
-/// Comes into the record of the cluster. Returns the place of the node, and the record.
-fn enter(
-    settings: &mut ClusterSettings,
-    identity: &Identity,
-    backup: &Backup,
-) -> Result<(u32, weft_kv::cluster::Record), String> {
-    let end = Instant::now() + JOINED_WITHIN;
-    let has = backup.has().unwrap_or_default();
-    loop {
-        match control::register(settings, identity, has) {
-            Ok(entered) => return Ok(entered),
-            Err(control::NoEntry::Refused(why)) => return Err(why),
-            Err(control::NoEntry::Later(why)) if Instant::now() > end => return Err(why),
-            Err(control::NoEntry::Later(_)) => thread::sleep(Duration::from_millis(100)),
-        }
-    }
-}
-
-/// Notes whose directory this is.
-fn mark(directory: &Path, cluster: &str) -> Result<(), StoreError> {
-    let file = directory.join(CLUSTER);
-    match fs::read_to_string(&file) {
-        Ok(text) if text.trim() == cluster => Ok(()),
-        Ok(text) => Err(StoreError::NotServed(format!(
-            "{} belongs to the cluster {}",
-            directory.display(),
-            text.trim()
-        ))),
-        Err(_) => fs::write(&file, format!("{cluster}\n"))
-            .map_err(|error| StoreError::ReadOnly(format!("{}: {error}", file.display()))),
-    }
-}
-
-/// The cluster that a directory belongs to, if it belongs to one.
-#[must_use]
-pub fn cluster_of(directory: &Path) -> Option<(String, PathBuf)> {
-    let file = directory.join(CLUSTER);
-    let text = fs::read_to_string(&file).ok()?;
-    Some((text.trim().to_owned(), file))
-}
-
-/// Bytes that a directory takes on its device.
-fn bytes_in(directory: &Path) -> u64 {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let files = entries.filter_map(|entry| entry.metadata().ok());
-    files.filter(fs::Metadata::is_file).map(|file| file.blocks() * 512).sum()
+/// Ends regions, all at a time.
+fn end(holdings: &[Holding]) {
+    holdings.iter().for_each(Holding::end);
+    holdings.iter().for_each(Holding::join);
 }
 
 impl Store for ClusterNode {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.shared.get(key)
+        self.regions.get(key)
     }
 
     fn peek(&self, key: &[u8], at_most: usize) -> Result<Option<Peek>, StoreError> {
-        self.shared.peek(key, at_most)
+        self.regions.peek(key, at_most)
     }
 
     fn write(&self, batch: Vec<Change>) -> Result<Lsn, StoreError> {
-        self.shared.write(batch)
+        self.regions.write(batch)
     }
 
     fn commit(&self, upto: Lsn) -> Result<(), StoreError> {
-        self.shared.commit(upto)
+        self.regions.commit(upto)
     }
 
     fn newest(&self) -> Lsn {
-        self.shared.newest()
+        self.regions.newest()
     }
 
     fn scan(
@@ -280,7 +209,7 @@ impl Store for ClusterNode {
         backward: bool,
         limit: usize,
     ) -> Result<Vec<Pair>, StoreError> {
-        self.shared.scan(from, to, backward, limit)
+        self.regions.scan(from, to, backward, limit)
     }
 
     fn peek_scan(
@@ -291,13 +220,13 @@ impl Store for ClusterNode {
         limit: usize,
         at_most: usize,
     ) -> Result<Vec<(Vec<u8>, Peek)>, StoreError> {
-        self.shared.peek_scan(from, to, backward, limit, at_most)
+        self.regions.peek_scan(from, to, backward, limit, at_most)
     }
 }
 
 impl Node for ClusterNode {
     fn view(&self) -> Arc<View> {
-        Arc::clone(&self.shared.view.read())
+        self.regions.view()
     }
 
     fn durability(&self) -> Durability {
@@ -309,75 +238,64 @@ impl Node for ClusterNode {
     }
 
     fn report(&self) -> Report {
-        let reign = self.shared.reign.read().clone();
-        let mut damage: Vec<String> = self.shared.trouble.lock().iter().cloned().collect();
-        damage.extend(reign.as_ref().and_then(|reign| reign.engine.failure()));
-        let counters = &self.shared.counters;
-        let data_bytes = match &reign {
-            Some(reign) => reign.engine.statistics().data_bytes,
-            None => bytes_in(&self.directory),
-        };
+        let mut damage: Vec<String> = self.holdings.iter().flat_map(Holding::damage).collect();
+        // Trouble with the coordinator is that of all regions.
+        damage.sort();
+        damage.dedup();
         Report {
-            data_bytes,
+            data_bytes: self.holdings.iter().map(Holding::data_bytes).sum(),
             damage,
-            sent_bytes: counters.sent.load(Ordering::Relaxed),
-            received_bytes: counters.received.load(Ordering::Relaxed),
-            catch_up_bytes: counters.caught_up.load(Ordering::Relaxed),
+            sent_bytes: self.counters.sent.load(Ordering::Relaxed),
+            received_bytes: self.counters.received.load(Ordering::Relaxed),
+            catch_up_bytes: self.counters.caught_up.load(Ordering::Relaxed),
             backup: self.job.state(),
         }
     }
 
     fn settled(&self) -> Lsn {
-        Lsn(self.shared.numbers.settled())
+        self.regions.settled()
+    }
+
+    fn replica(&self) -> Option<&dyn Store> {
+        Some(&self.replica)
     }
 
     fn replicas_with(&self, upto: Lsn) -> usize {
-        let reign = self.shared.serving();
-        reign.map_or(0, |reign| reign.court.count_with(upto.0.saturating_sub(reign.base)))
+        self.regions.replicas_with(upto)
     }
 
-    fn lsn(&self) -> Lsn {
-        match self.shared.reign.read().as_ref() {
-            Some(reign) => reign.engine.newest(),
-            None => Lsn(self.backup.has().map_or(0, |has| has.lsn)),
-        }
+    fn lsn(&self, region: u64) -> Lsn {
+        let place = usize::try_from(region).ok();
+        place.and_then(|it| self.holdings.get(it)).map_or(Lsn(0), Holding::lsn)
     }
 
     fn failover(&self, how: Failover) -> Result<(), String> {
-        let reign = self.shared.serving().map_err(|error| error.to_string())?;
-        let to = how.to.and_then(|place| place.try_into().ok());
-        if reign.court.heir(0, to).is_none() {
-            return Err("no backup is in sync".to_owned());
-        }
-        *self.shared.failover.lock() = Some(how);
-        self.shared.control.ring();
-        Ok(())
+        self.regions.failover(&how)
     }
 
     fn abort_failover(&self) -> bool {
-        if self.shared.failover.lock().take().is_some() {
-            return true;
-        }
-        let goes_on = self.shared.is_handing_over.load(Ordering::Acquire);
-        if goes_on {
-            self.shared.aborts_failover.store(true, Ordering::Release);
-            self.shared.control.ring();
-        }
-        goes_on
+        self.regions.abort_failover()
     }
 
     fn is_failing_over(&self) -> bool {
-        self.shared.failover.lock().is_some() || self.shared.is_handing_over.load(Ordering::Acquire)
+        self.regions.is_failing_over()
     }
 
     fn backup(&self, to: &Path) -> Result<(), String> {
-        let reign = self.shared.serving().map_err(|_| "ask the primary for a copy".to_owned())?;
-        self.job.start(to, move |to| reign.engine.backup(to))
+        let led = self.regions.copies(to);
+        if led.is_empty() {
+            return Err("ask the primary for a copy".to_owned());
+        }
+        self.job.start(to, move |_| {
+            led.iter().try_for_each(|(reign, place)| reign.engine.backup(place))
+        })
     }
 
     fn ending(&self) {
-        if let Ok(reign) = self.shared.reign() {
-            reign.court.hurry();
+        for shared in self.regions.all() {
+            if let Ok(reign) = shared.reign() {
+                reign.court.hurry();
+            }
         }
     }
 }

@@ -29,8 +29,47 @@ impl Reign {
         Err(StoreError::NotServed("the primary waits for its backups".to_owned()))
     }
 
+    /// The newest batch that is acknowledged, if no other node can have acknowledged a newer one.
+    pub fn acknowledged(&self) -> Option<u64> {
+        // In this order: a lease that is valid afterwards was so before.
+        let lsn = self.court.acknowledged();
+        self.check().is_ok().then_some(lsn)
+    }
+
     /// The newest batch, as the front end counts.
     pub fn newest(&self) -> u64 {
         self.base + self.engine.newest().0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use weft_kv::disk::simulated::SimulatedDisk;
+    use weft_kv::engine::{Options, open_on};
+
+    use super::super::bell::Bell;
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(10);
+
+    /// A backup answers reads by this number: without a lease another node may be the primary.
+    #[test]
+    fn a_primary_without_a_lease_says_nothing_of_what_is_acknowledged() {
+        let options = Options { threads: 0, ..Options::default() };
+        let engine = open_on(Arc::new(SimulatedDisk::new()), options).expect("an empty disk");
+        let bell = Arc::new(Bell::new().expect("a descriptor"));
+        let lease = Duration::from_secs(1);
+        let court = Arc::new(Court::new(1, 7, [1].into(), lease, bell, || NOW));
+        let serves = AtomicBool::new(true);
+        let reign = Reign { engine, court, base: 0, before: 0, serves };
+        assert_eq!(reign.acknowledged(), None);
+        reign.court.give(1, NOW - lease);
+        assert_eq!(reign.acknowledged(), None, "it is over");
+        reign.court.give(1, NOW);
+        assert_eq!(reign.acknowledged(), Some(7));
+        reign.serves.store(false, Ordering::Release);
+        assert_eq!(reign.acknowledged(), None, "its log may have what was not acknowledged");
     }
 }

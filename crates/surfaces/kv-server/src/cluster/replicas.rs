@@ -160,7 +160,7 @@ impl Replicated {
             backup.build(Builder::new(Arc::clone(&engine)));
             self.engines.push(engine);
         }
-        let (backup, service) = (Arc::new(backup), wire::service_of(&format!("bench-{peer}")));
+        let (backup, service) = (Arc::new(backup), wire::service_of(&format!("bench-{peer}"), 0));
         backup.follow(options.epoch);
         let failed = |error: &dyn std::fmt::Display| refused(format!("the fabric: {error}"));
         let offering = opening.clone().offering(&service).map_err(|error| failed(&error))?;

@@ -14,7 +14,7 @@ use weft_open::{AnyEndpoint, Waiter, Woken, turn};
 use weft_session::{BlockId, Event, Options, RequestError, SessionId, Sessions};
 
 use super::backup::{Backup, Done, Work};
-use super::wire::{self, Hello};
+use super::wire::{self, Hello, Word};
 
 /// Bytes of messages that wait for the writer. Blocks are given back when there are fewer.
 const WAITING_BYTES_MAX: usize = 64 << 20;
@@ -59,7 +59,7 @@ struct Service<'b> {
 /// News of a turn.
 enum News {
     Hello(SessionId, u16, Option<Hello>),
-    Asked(SessionId, u32),
+    Asked(SessionId, u32, Option<Word>),
     Block(SessionId, BlockId, u32, bool),
     Ended(SessionId, bool),
 }
@@ -92,8 +92,8 @@ impl<'b> Service<'b> {
                         let hello = postcard::from_bytes(options).ok();
                         news.push(News::Hello(session, version, hello));
                     }
-                    Event::Request { session, number, .. } => {
-                        news.push(News::Asked(session, number));
+                    Event::Request { session, number, head, .. } => {
+                        news.push(News::Asked(session, number, Word::parse(head)));
                     }
                     Event::Block { session, block, length, head } => {
                         news.push(News::Block(session, block, length, head == wire::LAST));
@@ -118,11 +118,13 @@ impl<'b> Service<'b> {
     fn take(&mut self, news: News) {
         match news {
             News::Hello(session, version, hello) => self.admit(session, version, hello),
-            News::Asked(session, number) => {
-                let is_given = self.backup.give(session);
-                let code = if is_given { wire::GIVEN } else { wire::REFUSED };
+            News::Asked(session, number, word) => {
+                let given = self.backup.give(session, word);
+                let code = if given.is_some() { wire::GIVEN } else { wire::REFUSED };
+                let time = given.map(wire::emit_time);
+                let head = time.as_ref().map_or(&b""[..], |time| &time[..]);
                 // A primary that is gone needs none.
-                let _ = self.sessions.answer(session, number, code, b"", &[]);
+                let _ = self.sessions.answer(session, number, code, head, &[]);
             }
             News::Block(session, block, length, is_last) => {
                 if self.backup.current() == Some(session) {

@@ -1,20 +1,20 @@
-//! The state that the front end and the thread of control share, and the store that the front end
-//! sees: that of the reign of the moment.
+//! The state of a region that the front end and the thread of control share, and the store that the
+//! front end sees of it: that of the reign of the moment.
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use weft_kv::node::{Failover, View};
+use weft_kv::replication::Shipper;
 use weft_kv::store::{Change, Lsn, Pair, Peek, Store, StoreError};
 
-use super::Counters;
 use super::bell::Bell;
 use super::numbers::Numbers;
 use super::reign::Reign;
 
-/// The state that the front end and the thread of control share.
+/// The state of a region that the front end and the thread of control share.
 pub(super) struct Shared {
     pub view: RwLock<Arc<View>>,
     pub reign: RwLock<Option<Arc<Reign>>>,
@@ -29,7 +29,6 @@ pub(super) struct Shared {
     /// The trouble, for the status.
     pub trouble: Mutex<Option<String>>,
     pub control: Arc<Bell>,
-    pub counters: Arc<Counters>,
 }
 
 /// A commit that is under way.
@@ -41,7 +40,7 @@ pub(super) struct Commit {
 
 impl Shared {
     /// The state of a node that is not in the cluster yet.
-    pub fn new(view: View, control: Arc<Bell>, counters: Arc<Counters>) -> Self {
+    pub fn new(view: View, control: Arc<Bell>) -> Self {
         Self {
             view: RwLock::new(Arc::new(view)),
             reign: RwLock::default(),
@@ -52,7 +51,6 @@ impl Shared {
             is_ending: AtomicBool::new(false),
             trouble: Mutex::default(),
             control,
-            counters,
         }
     }
 
@@ -67,6 +65,24 @@ impl Shared {
         let reign = self.reign()?;
         reign.check()?;
         Ok(reign)
+    }
+
+    /// Ends a failover that was asked for. False if none goes on.
+    pub fn abort_failover(&self) -> bool {
+        if self.failover.lock().take().is_some() {
+            return true;
+        }
+        let goes_on = self.is_handing_over.load(Ordering::Acquire);
+        if goes_on {
+            self.aborts_failover.store(true, Ordering::Release);
+            self.control.ring();
+        }
+        goes_on
+    }
+
+    /// Whether a failover was asked for, or goes on.
+    pub fn is_failing_over(&self) -> bool {
+        self.failover.lock().is_some() || self.is_handing_over.load(Ordering::Acquire)
     }
 
     /// Begins a commit up to a number of the front end.
@@ -86,6 +102,16 @@ impl Shared {
         }
         let lsn = Lsn(upto.0.saturating_sub(reign.base));
         Ok(Commit { reign, lsn })
+    }
+
+    /// Begins a commit, and gives all up to a number of the front end to the operating system.
+    pub fn write_out(&self, upto: Lsn) -> Result<Commit, StoreError> {
+        let commit = self.begin_commit(upto)?;
+        if let Err(error) = commit.reign.engine.write_out(commit.lsn) {
+            self.end_commit(upto, false);
+            return Err(error);
+        }
+        Ok(commit)
     }
 
     /// The commit ended.
@@ -113,8 +139,8 @@ impl Store for Shared {
     }
 
     fn commit(&self, upto: Lsn) -> Result<(), StoreError> {
-        let commit = self.begin_commit(upto)?;
-        let result = commit.reign.engine.commit(commit.lsn);
+        let commit = self.write_out(upto)?;
+        let result = commit.reign.court.wait(commit.lsn.0);
         self.end_commit(upto, result.is_ok());
         result
     }

@@ -6,12 +6,14 @@ use rand::RngExt;
 use weft_e2e::linear::{Action, Operation};
 use weft_resp::Value;
 
-use super::{KEYS, NODES, World, millis, now, world};
+use super::machine::Process;
+use super::{CLIENTS, KEYS, LEASE, NODES, Planted, World, millis, now, world};
 
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 
-/// Clients that reach a node that is isolated. The others reach the other nodes alone.
+/// Clients that reach a node that is isolated, as do those that read at replicas. The others reach
+/// the other nodes alone.
 pub(super) const ISOLATED_CLIENTS: usize = 2;
 
 /// A client.
@@ -63,7 +65,9 @@ impl World {
             return;
         }
         let node = it.wanted.unwrap_or_else(|| self.random.random_range(0..NODES as usize));
-        if self.isolated_until[node] > world() && number >= ISOLATED_CLIENTS {
+        let at_replicas = number + self.swarm.replica_readers >= CLIENTS;
+        let is_far = number >= ISOLATED_CLIENTS && !at_replicas;
+        if self.isolated_until[node] > world() && is_far {
             self.clients[number].wanted = None;
             return;
         }
@@ -75,14 +79,14 @@ impl World {
         };
         let connection = match self.clients[number].connection {
             Some((to, id)) if to == node && process.connections.contains_key(&id) => id,
-            _ => process.connect(),
+            _ => process.connect(at_replicas),
         };
         self.clients[number].connection = Some((node, connection));
         let key = self.reads_only.flatten().unwrap_or(self.random.random_range(0..KEYS));
         let start = self.event();
         let is_write =
             number >= self.swarm.readers && self.random.random_range(0..100) < self.swarm.writes;
-        let is_write = is_write && self.reads_only.is_none();
+        let is_write = is_write && self.reads_only.is_none() && !at_replicas;
         let value = self.events;
         let writes = is_write.then_some(value);
         let Some(process) = &mut self.machines[node].process else { return };
@@ -119,10 +123,12 @@ impl World {
     fn answered(&mut self, client: usize, bytes: &[u8]) {
         let decoded = Value::decode(bytes).expect("a reply");
         let (answer, _) = decoded.expect("a whole reply");
-        let Some(Pending { key, start, writes, .. }) = self.clients[client].pending.take() else {
+        let Some(Pending { key, mut start, sent, writes }) = self.clients[client].pending.take()
+        else {
             return;
         };
         let end = Some(self.event());
+        let at_replicas = client + self.swarm.replica_readers >= CLIENTS;
         let action = match (answer, writes) {
             (Value::Simple(_), Some(value)) => Action::Write(value),
             (Value::Bulk(text), None) => {
@@ -132,7 +138,8 @@ impl World {
             // These promise that it did not happen.
             (Value::Error(text), _) if text.starts_with("MOVED") => {
                 let host = text.split(' ').nth(2).and_then(|it| it.split(':').next());
-                self.clients[client].wanted = host.and_then(|host| host.parse().ok());
+                let host = host.and_then(|host| host.parse().ok());
+                self.clients[client].wanted = host.filter(|_| !at_replicas);
                 return;
             }
             (Value::Error(text), _) if text.starts_with("CLUSTERDOWN") => {
@@ -141,8 +148,18 @@ impl World {
             }
             (answer, _) => panic!("{answer:?}"),
         };
-        self.clients[client].wanted = Some(self.clients[client].connection.expect("it asked").0);
+        let (node, _) = self.clients[client].connection.expect("it asked");
+        self.clients[client].wanted = Some(node).filter(|_| !at_replicas);
         self.totals.answered += 1;
+        if at_replicas && self.planted != Some(Planted::ReplicasCountAsPrimaries) {
+            // Clocks run up to 4.5 percent too slow.
+            start = self.at(sent.saturating_sub(LEASE * 21 / 20));
+        }
+        if at_replicas {
+            let leads = |it: &Process| !it.reigns().is_empty();
+            let is_replica = !self.machines[node].process.as_ref().is_some_and(leads);
+            self.totals.of_replicas += u64::from(is_replica);
+        }
         self.histories[key].push(Operation { start, end, action });
     }
 

@@ -1,27 +1,29 @@
-//! A simulated node: the front end, the thread of control and the backup of a real one, which are
-//! carried out step by step.
+//! A simulated node: the front end, and of each region the thread of control and the backup of a
+//! real one, which are carried out step by step.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use weft_kv::cluster::Has;
+use weft_kv::cluster::MemberEntry;
 use weft_kv::disk::Disk;
 use weft_kv::disk::simulated::SimulatedDisk;
 use weft_kv::engine::Options;
 use weft_kv::node::{Durability, Failover, Node, Report, View};
 use weft_kv::replication::primary::Peer;
 use weft_kv::store::{Change, Lsn, Pair, Store, StoreError};
-use weft_open::Opening;
 use weft_redis::{Clock, Server};
 
+use super::super::Counters;
 use super::super::backup::Backup;
 use super::super::bell::Bell;
-use super::super::control::{Control, EndLink, Identity, StartLink, register};
+use super::super::control::{Control, EndLink, StartLink};
 use super::super::court::Court;
+use super::super::enter::{Entry, register};
+use super::super::reads::{Readable, ReplicaStore};
+use super::super::regions::{Regions, Round};
 use super::super::shared::Shared;
-use super::super::{ClusterSettings, Counters};
 use super::net::Link;
 use super::record::{Cell, Way};
 use super::{LEASE_MS, Line, NODES, Planted, now};
@@ -41,7 +43,7 @@ impl Clock for Clocks {
 }
 
 /// The node as its front end sees it: the real one, but for what is planted.
-struct Front(Arc<Shared>, Option<Planted>);
+struct Front(Arc<Regions>, ReplicaStore, Option<Planted>);
 
 impl Store for Front {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
@@ -73,7 +75,7 @@ impl Store for Front {
 
 impl Node for Front {
     fn view(&self) -> Arc<View> {
-        Arc::clone(&self.0.view.read())
+        self.0.view()
     }
 
     fn durability(&self) -> Durability {
@@ -85,10 +87,14 @@ impl Node for Front {
     }
 
     fn settled(&self) -> Lsn {
-        match self.1 {
+        match self.2 {
             Some(Planted::FailedCommitSettlesAll) => self.newest(),
-            _ => Lsn(self.0.numbers.settled()),
+            _ => self.0.settled(),
         }
+    }
+
+    fn replica(&self) -> Option<&dyn Store> {
+        Some(&self.1)
     }
 
     fn report(&self) -> Report {
@@ -103,15 +109,16 @@ impl Node for Front {
 /// A commit that waits for backups.
 struct Committing {
     upto: Lsn,
-    court: Arc<Court>,
-    lsn: u64,
+    round: Round,
+    /// Regions whose commits go on, with their batches.
+    parts: Vec<(usize, Arc<Court>, u64)>,
 }
 
 /// The links of a primary, which its thread of control makes and ends.
 pub(super) type Links = Arc<Mutex<BTreeMap<Peer, Link>>>;
 
-/// The process of a node.
-pub(super) struct Process {
+/// A region at a node.
+pub(super) struct Part {
     pub shared: Arc<Shared>,
     pub backup: Arc<Backup<Line>>,
     pub control: Control<Line>,
@@ -121,6 +128,12 @@ pub(super) struct Process {
     pub works: VecDeque<(Line, Vec<u8>)>,
     /// Sessions of primaries that are not ended.
     pub lent: BTreeSet<Line>,
+}
+
+/// The process of a node.
+pub(super) struct Process {
+    pub parts: Vec<Part>,
+    regions: Arc<Regions>,
     server: Server,
     front: Arc<Front>,
     waiting: Waiting,
@@ -149,60 +162,71 @@ fn options() -> Options {
     }
 }
 
-impl Process {
-    /// Starts a node, if the record is reached.
-    pub fn start(
+impl Part {
+    /// Comes into a region of so many, if its record is reached.
+    fn start(
         me: usize,
         disk: &SimulatedDisk,
-        cell: &Arc<Mutex<Cell>>,
-        planted: Option<Planted>,
+        way: Way,
+        (region, regions): (u32, u32),
     ) -> Option<Self> {
         let disk: Arc<dyn Disk> = Arc::new(disk.clone());
         let bell = Arc::new(Bell::new().expect("a descriptor"));
-        let counters = Arc::<Counters>::default();
-        let (ours, theirs) = (Arc::clone(&bell), Arc::clone(&counters));
-        let backup = Backup::new("c".to_owned(), Arc::clone(&disk), options(), ours, theirs, now);
+        let (ours, counters) = (Arc::clone(&bell), Arc::<Counters>::default());
+        let options = Options { region, ..options() };
+        let backup =
+            Backup::new("c".to_owned(), Arc::clone(&disk), options.clone(), ours, counters, now);
         let backup = Arc::new(backup.expect("the disk is well"));
-        let mut settings = ClusterSettings {
-            coordination: Box::new(Way { cell: Arc::clone(cell), node: me, planted }),
-            cluster: "c".to_owned(),
-            replicas: NODES,
-            lease_ms: LEASE_MS,
-            opening: Opening::with("a simulation", &weft_options::Options::default()),
-            durability: Durability::Replicated,
-            address: ("h".to_owned(), 1),
-        };
         let (id, host) = (format!("{me:040}"), me.to_string());
-        let identity =
-            Identity { id: id.clone(), host: host.clone(), port: 1, service: id.clone() };
-        let has: Has = backup.has()?;
-        let (peer, seen) = register(&mut settings, &identity, has).ok()?;
-        let shared = Arc::new(Shared::new(View::alone(id, host, 1), bell, counters));
+        let (service, has) = (id.clone(), backup.has()?);
+        let member = MemberEntry { id: id.clone(), host: host.clone(), port: 1, service, has };
+        let entry = Entry { region, regions, replicas: NODES, lease_ms: LEASE_MS, member };
+        let mut coordination = Box::new(way);
+        let (peer, seen) = register(&mut *coordination, &entry).ok()?;
+        let shared = Arc::new(Shared::new(View::alone(id, host, 1), bell));
         let links = Links::default();
         let control = Control::new(
             Arc::clone(&shared),
             Arc::clone(&backup),
-            (disk, options()),
-            settings,
+            (disk, options),
+            coordination,
             (peer, &seen),
             start_link(&links),
             now,
         );
         control.show();
-        let front = Arc::new(Front(Arc::clone(&shared), planted));
+        let (works, lent) = (VecDeque::new(), BTreeSet::new());
+        Some(Self { shared, backup, control, control_at: now(), links, works, lent })
+    }
+}
+
+impl Process {
+    /// Starts a node, if the records are reached.
+    pub fn start(
+        me: usize,
+        disks: &[SimulatedDisk],
+        cells: &[Arc<Mutex<Cell>>],
+        planted: Option<Planted>,
+    ) -> Option<Self> {
+        let regions = u32::try_from(cells.len()).expect("few");
+        let mut parts = Vec::new();
+        for (region, (disk, cell)) in (0..).zip(disks.iter().zip(cells)) {
+            let way = Way { cell: Arc::clone(cell), node: me, planted };
+            parts.push(Part::start(me, disk, way, (region, regions))?);
+        }
+        let shared = parts.iter().map(|part| Arc::clone(&part.shared)).collect();
+        let regions = Arc::new(Regions::new(shared));
+        let backups = parts.iter().map(|part| Arc::clone(&part.backup) as Arc<dyn Readable>);
+        let replica = ReplicaStore::new(backups.collect());
+        let front = Arc::new(Front(Arc::clone(&regions), replica, planted));
         let node = Arc::clone(&front) as Arc<dyn Node>;
         let waiting = Waiting::new(&*front);
         let commits = Commits::new(front.newest());
         let (known, parameters) =
             (weft_redis::Settings::default(), weft_redis::Parameters::default());
         Some(Self {
-            shared,
-            backup,
-            control,
-            control_at: now(),
-            links,
-            works: VecDeque::new(),
-            lent: BTreeSet::new(),
+            parts,
+            regions,
             server: Server::new(node, known, parameters, Box::new(Clocks)),
             front,
             waiting,
@@ -215,19 +239,24 @@ impl Process {
         })
     }
 
-    /// The thread of control does a step.
-    pub fn control(&mut self) {
-        self.control_at = now() + self.control.step();
+    /// The thread of control of a region does a step.
+    pub fn control(&mut self, region: usize) {
+        let part = &mut self.parts[region];
+        part.control_at = now() + part.control.step();
         // A reign that is over stays until the commit that goes on in it has ended.
-        if self.committing.as_ref().is_some_and(|it| it.court.is_over()) {
+        let is_over = |(_, court, _): &(usize, Arc<Court>, u64)| court.is_over();
+        if self.committing.as_ref().is_some_and(|it| it.parts.iter().any(is_over)) {
             self.commit();
         }
     }
 
-    /// A client connects.
-    pub fn connect(&mut self) -> u64 {
+    /// A client connects, one that reads at replicas if it says so.
+    pub fn connect(&mut self, at_replicas: bool) -> u64 {
         let id = self.server.open(weft_redis::Peer::default());
         self.connections.insert(id, Answers::default());
+        if at_replicas {
+            self.server.execute(id, &[&b"READONLY"[..]], &mut Vec::new());
+        }
         id
     }
 
@@ -278,62 +307,64 @@ impl Process {
 
     /// The thread that commits does a step.
     pub fn commit(&mut self) {
-        let Some(Committing { upto, court, lsn }) = &self.committing else {
+        if self.committing.is_none() {
             let Some(upto) = self.commits.next() else { return };
-            match self.shared.begin_commit(upto) {
-                Err(error) => self.committed(upto, Err(error)),
-                Ok(commit) => match commit.reign.engine.write_out(commit.lsn) {
-                    Ok(()) => {
-                        let court = Arc::clone(&commit.reign.court);
-                        self.committing = Some(Committing { upto, court, lsn: commit.lsn.0 });
-                    }
-                    Err(error) => {
-                        self.shared.end_commit(upto, false);
-                        self.committed(upto, Err(error));
-                    }
-                },
+            let mut round = self.regions.begin(upto);
+            let part = |part: super::super::regions::Part| {
+                (part.region, Arc::clone(&part.commit.reign.court), part.commit.lsn.0)
+            };
+            let parts: Vec<_> = std::mem::take(&mut round.parts).into_iter().map(part).collect();
+            let goes_on = !parts.is_empty();
+            self.committing = Some(Committing { upto, round, parts });
+            if goes_on {
+                return;
             }
-            return;
-        };
-        let outcome = match (court.outcome(*lsn), self.planted) {
-            (_, Some(Planted::AnswersBeforeBackups)) => Some(Ok(())),
-            (outcome, _) => outcome,
-        };
-        if let Some(result) = outcome {
-            let upto = *upto;
-            self.shared.end_commit(upto, result.is_ok());
-            self.committed(upto, result);
-            self.committing = None;
         }
-    }
-
-    fn committed(&mut self, upto: Lsn, result: Result<(), StoreError>) {
-        self.commits.finish(upto, result);
-        self.is_over = true;
+        let Some(Committing { upto, mut round, parts }) = self.committing.take() else { return };
+        let mut left = Vec::new();
+        for (region, court, lsn) in parts {
+            let outcome = match (court.outcome(lsn), self.planted) {
+                (_, Some(Planted::AnswersBeforeBackups)) => Some(Ok(())),
+                (outcome, _) => outcome,
+            };
+            match outcome {
+                Some(result) => self.regions.end_part(&mut round, region, result),
+                None => left.push((region, court, lsn)),
+            }
+        }
+        if left.is_empty() {
+            self.commits.finish(upto, self.regions.end(round));
+            self.is_over = true;
+        } else {
+            self.committing = Some(Committing { upto, round, parts: left });
+        }
     }
 
     /// The work behind of a primary.
     pub fn work(&self) {
-        if let Ok(reign) = self.shared.reign() {
+        for reign in self.parts.iter().filter_map(|part| part.shared.reign().ok()) {
             reign.engine.work().expect("the disk is well");
         }
     }
 
-    /// The epoch in which it serves as the primary.
-    pub fn reigns(&self) -> Option<u32> {
-        Some(self.shared.serving().ok()?.court.epoch)
+    /// The epochs in which it serves as a primary.
+    pub fn reigns(&self) -> Vec<u32> {
+        let epoch = |part: &Part| Some(part.shared.serving().ok()?.court.epoch);
+        self.parts.iter().filter_map(epoch).collect()
     }
 
     /// A machine whose backup catches up with this primary.
     pub fn catches_up(&self) -> Option<usize> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.values().find_map(Link::catches_up)
+        self.parts.iter().find_map(|part| {
+            let links = part.links.lock().unwrap_or_else(PoisonError::into_inner);
+            links.values().find_map(Link::catches_up)
+        })
     }
 
-    /// Whether it serves as the primary.
-    pub fn serves(&self) -> bool {
+    /// Whether it serves a region as the primary.
+    pub fn serves(&self, region: usize) -> bool {
         let view = self.front.view();
-        view.is_cluster && view.regions[0].primary == Some(view.myself)
+        view.is_cluster && view.regions[region].primary == Some(view.myself)
     }
 }
 

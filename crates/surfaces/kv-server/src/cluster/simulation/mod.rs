@@ -1,8 +1,9 @@
-//! A cluster of three nodes in one thread, in virtual time: the real front end, thread of control,
-//! court, backup, engine and record. Processes are killed and stopped, links are cut in one
-//! direction, nodes are isolated, the record answers late, clocks run at rates of their own, and
-//! nodes are asked to hand over, while clients write and read. The history of each key must be
-//! linearizable.
+//! A cluster of three nodes in one thread, in virtual time, of one region or several: the real
+//! front end, threads of control, courts, backups, engines and records. Processes are killed and
+//! stopped, links are cut in one direction, nodes are isolated, the record answers late, clocks run
+//! at rates of their own, and nodes are asked to hand over, while clients write and read. The
+//! history of each key must be linearizable. Some clients read at replicas: what they read was so
+//! at some moment of the lease before.
 //!
 //! Faults can be planted, to see that they are found. `WEFT_KV_SEED` and `WEFT_KV_SEEDS` say
 //! which runs to do.
@@ -44,7 +45,7 @@ const THREADS: usize = 6;
 const COMMITS: usize = 4;
 const KEYS: usize = 3;
 
-/// A session.
+/// A session. The remainder by the number of regions is that of its region.
 type Line = u64;
 
 /// A fault that is planted.
@@ -61,6 +62,10 @@ enum Planted {
     AnyNodeStands,
     /// A node that is killed loses the end of its log.
     EndIsForgotten,
+    /// A primary without a lease tells backups what is acknowledged.
+    WordWithoutLease,
+    /// Not one of the cluster: what replicas answer has to be so now.
+    ReplicasCountAsPrimaries,
 }
 
 thread_local! {
@@ -85,7 +90,8 @@ fn millis(count: u64) -> Duration {
 
 /// A machine with a node.
 struct Machine {
-    disk: SimulatedDisk,
+    /// The disk of each region.
+    disks: Vec<SimulatedDisk>,
     process: Option<Process>,
     /// The process is stopped.
     stopped_until: Duration,
@@ -95,8 +101,8 @@ struct Machine {
     waits_until: [Duration; THREADS],
     /// The process is killed at this time.
     dies_at: Option<Duration>,
-    /// The epoch in which it served last as the primary, and the node that catches up with it.
-    reigns: Option<u32>,
+    /// The epochs in which it served last as a primary, and the node that catches up with it.
+    reigns: Vec<u32>,
     catches_up: Option<usize>,
     /// The rate of its clock, in thousandths.
     rate: u32,
@@ -106,6 +112,8 @@ struct Machine {
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     answered: u64,
+    /// Reads that replicas answered.
+    of_replicas: u64,
     unanswered: u64,
     reigns: u64,
     kills: u64,
@@ -115,7 +123,9 @@ struct World {
     random: ChaCha8Rng,
     swarm: Swarm,
     planted: Option<Planted>,
-    cell: Arc<Mutex<Cell>>,
+    regions: usize,
+    /// The place of each record.
+    cells: Vec<Arc<Mutex<Cell>>>,
     machines: Vec<Machine>,
     ways: BTreeMap<(Line, usize, usize), Way>,
     lines: Line,
@@ -128,6 +138,8 @@ struct World {
     histories: Vec<Vec<Operation>>,
     /// The order of events, which is the time of histories.
     events: u64,
+    /// The newest event at each step of the world.
+    marks: Vec<(Duration, u64)>,
     is_calm: bool,
     /// Clients write no more; the first one reads this key.
     reads_only: Option<Option<usize>>,
@@ -135,26 +147,31 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, planted: Option<Planted>) -> Self {
+    fn new(seed: u64, regions: usize, planted: Option<Planted>) -> Self {
         NOW.set(millis(1_000));
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let swarm = Swarm::new(&mut random);
         let nodes = NODES as usize;
         let drift = swarm.drift;
         let mut machine = |_| Machine {
-            disk: SimulatedDisk::new(),
+            disks: (0..regions).map(|_| SimulatedDisk::new()).collect(),
             process: None,
             stopped_until: Duration::ZERO,
             starts_at: Duration::ZERO,
             waits_until: [Duration::ZERO; THREADS],
             dies_at: None,
-            reigns: None,
+            reigns: Vec::new(),
             catches_up: None,
             rate: random.random_range(1_000 - drift..=1_000 + drift),
         };
         let machines = (0..nodes).map(&mut machine).collect();
+        let cell = |region: usize| {
+            let random = ChaCha8Rng::seed_from_u64(!seed ^ region as u64);
+            Arc::new(Mutex::new(Cell::new(nodes, random)))
+        };
         Self {
-            cell: Arc::new(Mutex::new(Cell::new(nodes, ChaCha8Rng::seed_from_u64(!seed)))),
+            regions,
+            cells: (0..regions).map(cell).collect(),
             random,
             swarm,
             planted,
@@ -166,6 +183,7 @@ impl World {
             clients: (0..CLIENTS).map(|_| Client::default()).collect(),
             histories: vec![Vec::new(); KEYS],
             events: 0,
+            marks: Vec::new(),
             is_calm: false,
             reads_only: None,
             totals: Totals::default(),
@@ -175,22 +193,35 @@ impl World {
     /// The time of the next event of a history.
     fn event(&mut self) -> Duration {
         self.events += 1;
-        Duration::from_nanos(self.events)
+        Duration::from_nanos(self.events * 2)
+    }
+
+    /// The time of histories at a time of the world: between two events.
+    fn at(&self, time: Duration) -> Duration {
+        let place = self.marks.partition_point(|(at, _)| *at <= time);
+        let events = place.checked_sub(1).map_or(0, |place| self.marks[place].1);
+        Duration::from_nanos(events * 2 + 1)
     }
 
     fn is_running(&self, node: usize) -> bool {
         self.machines[node].stopped_until <= world()
     }
 
-    fn cell(&self) -> std::sync::MutexGuard<'_, Cell> {
-        self.cell.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cells(&self) -> impl Iterator<Item = std::sync::MutexGuard<'_, Cell>> {
+        self.cells.iter().map(|cell| cell.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Any region.
+    fn region(&mut self) -> usize {
+        if self.regions == 1 { 0 } else { self.random.random_range(0..self.regions) }
     }
 
     fn step(&mut self) {
+        self.marks.push((world(), self.events));
         NOW.set(world() + STEP);
         if !self.is_calm {
             self.trouble();
-            self.cell().arrive();
+            self.cells().for_each(|mut cell| cell.arrive());
         }
         self.deliver();
         for node in 0..NODES as usize {
@@ -200,10 +231,10 @@ impl World {
             let machine = &mut self.machines[node];
             RATE.set(machine.rate);
             if machine.process.is_none() && machine.starts_at <= world() {
-                machine.process = Process::start(node, &machine.disk, &self.cell, self.planted);
+                machine.process = Process::start(node, &machine.disks, &self.cells, self.planted);
             }
             // Threads of a process run in any order.
-            for _ in 0..THREADS {
+            for _ in 0..THREADS * self.regions {
                 let thread = self.random.random_range(0..THREADS);
                 match thread {
                     _ if self.machines[node].waits_until[thread] > world() => {}
@@ -222,9 +253,12 @@ impl World {
 
     fn part(&mut self, node: usize, part: usize) {
         let chance = self.random.random_range(0..100);
+        let region = self.region();
         let Some(process) = &mut self.machines[node].process else { return };
         match part {
-            3 if process.control_at <= now() || chance < 30 => process.control(),
+            3 if process.parts[region].control_at <= now() || chance < 30 => {
+                process.control(region);
+            }
             COMMITS => process.commit(),
             5 if chance < 10 => process.work(),
             5 if chance < 11 => process.tick(),
@@ -237,7 +271,7 @@ impl World {
         self.is_calm = true;
         self.cut.clear();
         self.isolated_until.fill(Duration::ZERO);
-        self.cell().heal();
+        self.cells().for_each(|mut cell| cell.heal());
         for machine in &mut self.machines {
             machine.dies_at = None;
             machine.stopped_until = Duration::ZERO;
@@ -255,11 +289,16 @@ impl World {
         true
     }
 
+    /// Whether each region has all nodes in sync, and is served, by its home if it has one.
     fn is_whole(&self) -> bool {
-        let is_in_sync =
-            self.cell().record.as_ref().is_some_and(|it| it.in_sync.len() == NODES as usize);
-        is_in_sync
-            && self.machines.iter().any(|it| it.process.as_ref().is_some_and(Process::serves))
+        let is_in_sync = |cell: std::sync::MutexGuard<'_, Cell>| {
+            cell.record.as_ref().is_some_and(|it| {
+                it.in_sync.len() == NODES as usize && (it.home.is_none() || it.home == it.primary)
+            })
+        };
+        let processes = || self.machines.iter().filter_map(|it| it.process.as_ref());
+        let is_served = |region| processes().any(|process| process.serves(region));
+        self.cells().all(is_in_sync) && (0..self.regions).all(is_served)
     }
 
     /// The keys whose histories are not linearizable.
@@ -269,16 +308,17 @@ impl World {
 }
 
 /// A run. Returns its numbers, and the keys whose histories are wrong.
-fn run(seed: u64, planted: Option<Planted>) -> (Totals, Vec<usize>) {
-    let mut world = World::new(seed, planted);
+fn run(seed: u64, regions: usize, planted: Option<Planted>) -> (Totals, Vec<usize>) {
+    let mut world = World::new(seed, regions, planted);
     for _ in 0..STEPS {
         world.step();
     }
     let is_healed = world.heal();
-    let described = || format!("{:?}{}", world.cell().record, world.described());
+    let records: Vec<_> = world.cells().map(|cell| cell.record.clone()).collect();
+    let described = || format!("{records:?}{}", world.described());
     assert!(is_healed || planted.is_some(), "seed {seed} does not heal: {}", described());
-    let reigns = world.cell().record.as_ref().map_or(0, |record| record.epoch.into());
-    world.totals.reigns = reigns;
+    let epochs = records.iter().flatten().map(|record| u64::from(record.epoch));
+    world.totals.reigns = epochs.sum();
     (world.totals, world.wrong())
 }
 
@@ -286,14 +326,15 @@ fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().expect("a number"))
 }
 
-#[test]
-fn histories_are_linearizable() {
-    let (first, seeds) = (setting("WEFT_KV_SEED", 0), setting("WEFT_KV_SEEDS", 20));
+/// Runs of clusters with so many regions, all of which must be right.
+fn runs(regions: usize, usual: u64) -> (u64, Totals) {
+    let (first, seeds) = (setting("WEFT_KV_SEED", 0), setting("WEFT_KV_SEEDS", usual));
     let mut sum = Totals::default();
     for seed in first..first + seeds {
-        let (totals, wrong) = run(seed, None);
+        let (totals, wrong) = run(seed, regions, None);
         assert!(wrong.is_empty(), "seed {seed}: keys {wrong:?}");
         sum.answered += totals.answered;
+        sum.of_replicas += totals.of_replicas;
         sum.unanswered += totals.unanswered;
         sum.reigns += totals.reigns;
         sum.kills += totals.kills;
@@ -301,8 +342,22 @@ fn histories_are_linearizable() {
             println!("up to seed {seed}: {sum:?}");
         }
     }
-    println!("{seeds} seeds: {sum:?}");
+    println!("{regions} regions, {seeds} seeds: {sum:?}");
+    (seeds, sum)
+}
+
+#[test]
+fn histories_are_linearizable() {
+    let (seeds, sum) = runs(1, 20);
     assert!(sum.reigns > 3 * seeds && sum.answered > 50 * seeds && sum.unanswered > seeds);
+    assert!(sum.of_replicas > 10 * seeds);
+}
+
+/// The keys lie in both regions.
+#[test]
+fn histories_of_several_regions_are_linearizable() {
+    let (seeds, sum) = runs(2, 10);
+    assert!(sum.reigns > 6 * seeds && sum.answered > 50 * seeds && sum.unanswered > seeds);
 }
 
 /// With `WEFT_KV_PLANTED_SEEDS` runs for each, all faults are looked for: it takes long.
@@ -310,16 +365,23 @@ fn histories_are_linearizable() {
 fn planted_faults_are_found() {
     let all = [
         Planted::AnswersBeforeBackups,
+        Planted::ReplicasCountAsPrimaries,
         Planted::LeaseIsNotCounted,
         Planted::AnyNodeStands,
         Planted::EndIsForgotten,
+        Planted::WordWithoutLease,
         Planted::FailedCommitSettlesAll,
     ];
     let most = setting("WEFT_KV_PLANTED_SEEDS", 0);
-    let (faults, most) = if most == 0 { (&all[..1], 60) } else { (&all[..], most) };
+    let (faults, most) = if most == 0 { (&all[..2], 60) } else { (&all[..], most) };
     let mut missed: Vec<Planted> = Vec::new();
     for planted in faults {
-        let seed = (0..most).find(|seed| !run(*seed, Some(*planted)).1.is_empty());
+        // Odd seeds have two regions.
+        let is_found = |seed: &u64| {
+            let regions = if seed.is_multiple_of(2) { 1 } else { 2 };
+            !run(*seed, regions, Some(*planted)).1.is_empty()
+        };
+        let seed = (0..most).find(is_found);
         println!("{planted:?}: found by seed {seed:?}");
         missed.extend(seed.is_none().then_some(*planted));
     }

@@ -12,7 +12,7 @@ use super::super::bell::Bell;
 use super::super::catch_up::{CatchUp, Next};
 use super::super::court::Task;
 use super::super::reign::Reign;
-use super::super::wire::Hello;
+use super::super::wire::{Hello, Word};
 use super::{LEASE, Line, Planted, RATE, World, millis, now, world};
 
 /// The pause before a backup is looked for again, and the time in which it has to be reached.
@@ -43,6 +43,8 @@ struct Live {
     asks_next: Duration,
     /// When the lease was given last, or the session began.
     given: Duration,
+    /// The time that the backup said in its last answer.
+    answered: Option<Duration>,
 }
 
 /// Something on its way.
@@ -51,8 +53,9 @@ pub(super) enum Packet {
     Accepted,
     Block(Vec<u8>),
     Answer(Vec<u8>),
-    Ask(Duration),
-    Given(Duration),
+    Ask(Duration, Option<Word>),
+    /// With the time of the backup.
+    Given(Duration, Duration),
     Ended,
 }
 
@@ -104,11 +107,13 @@ impl World {
                 text += &format!("\n{number} is down");
                 continue;
             };
-            let (current, works) = (process.backup.current(), process.works.len());
-            text += &format!("\n{number}: session {current:?}, {works} messages; ");
-            text += &process.backup.trouble().unwrap_or_default();
-            let links = process.links.lock().unwrap_or_else(PoisonError::into_inner);
-            links.values().for_each(|link| text += &link.to_string());
+            for part in &process.parts {
+                let (current, works) = (part.backup.current(), part.works.len());
+                text += &format!("\n{number}: session {current:?}, {works} messages; ");
+                text += &part.backup.trouble().unwrap_or_default();
+                let links = part.links.lock().unwrap_or_else(PoisonError::into_inner);
+                links.values().for_each(|link| text += &link.to_string());
+            }
         }
         text
     }
@@ -121,10 +126,16 @@ impl World {
         way.packets.push_back((way.last, packet));
     }
 
+    /// The region of a session.
+    fn region_of(&self, line: Line) -> usize {
+        usize::try_from(line).unwrap_or(0) % self.regions
+    }
+
     /// The links of a primary do a step.
     pub(super) fn links(&mut self, me: usize) {
+        let region = self.region();
         let Some(process) = &self.machines[me].process else { return };
-        let links = Arc::clone(&process.links);
+        let links = Arc::clone(&process.parts[region].links);
         for link in links.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
             let to = link.machine;
             let court = Arc::clone(&link.reign.court);
@@ -138,9 +149,16 @@ impl World {
             let Some(live) = &mut link.live else {
                 if now() >= link.next_try {
                     self.lines += 1;
-                    let (line, given) = (self.lines, now());
-                    let live =
-                        Live { line, is_open: false, catch_up: None, asks_next: given, given };
+                    let line = self.lines * self.regions as u64 + region as u64;
+                    let given = now();
+                    let live = Live {
+                        line,
+                        is_open: false,
+                        catch_up: None,
+                        asks_next: given,
+                        given,
+                        answered: None,
+                    };
                     link.live = Some(live);
                     self.put(line, me, to, Packet::Hello(epoch));
                 }
@@ -158,7 +176,13 @@ impl World {
             }
             if now() >= live.asks_next {
                 live.asks_next = now() + LEASE / 6;
-                self.put(line, me, to, Packet::Ask(now()));
+                let acknowledged = match self.planted {
+                    Some(Planted::WordWithoutLease) => Some(court.acknowledged()),
+                    _ => link.reign.acknowledged(),
+                };
+                let word = live.answered.zip(acknowledged);
+                let word = word.map(|(answered, acknowledged)| Word { acknowledged, answered });
+                self.put(line, me, to, Packet::Ask(now(), word));
             }
             while let Some(live) = &mut link.live {
                 let next = live.catch_up.as_mut().map_or(Ok(Next::Unknown), CatchUp::next);
@@ -197,22 +221,24 @@ impl World {
     /// The service of a backup ends sessions that are not current, and its writer writes.
     pub(super) fn service(&mut self, me: usize) {
         let writes = self.random.random_range(0..4);
+        let region = self.region();
         let mut out = Vec::new();
         let Some(process) = &mut self.machines[me].process else { return };
+        let part = &mut process.parts[region];
         for _ in 0..writes {
-            let Some((line, bytes)) = process.works.pop_front() else { break };
-            match process.backup.written(line, &bytes) {
+            let Some((line, bytes)) = part.works.pop_front() else { break };
+            match part.backup.written(line, &bytes) {
                 Ok(Some(answer)) => out.push((line, Packet::Answer(answer.emit()))),
                 Ok(None) => {}
                 Err(_) => {
-                    process.backup.ended(line);
-                    process.lent.remove(&line);
+                    part.backup.ended(line);
+                    part.lent.remove(&line);
                     out.push((line, Packet::Ended));
                 }
             }
         }
-        let current = process.backup.current();
-        for line in process.lent.extract_if(.., |line| Some(*line) != current) {
+        let current = part.backup.current();
+        for line in part.lent.extract_if(.., |line| Some(*line) != current) {
             out.push((line, Packet::Ended));
         }
         for (line, packet) in out {
@@ -249,31 +275,32 @@ impl World {
     }
 
     fn arrive(&mut self, line: Line, from: usize, to: usize, packet: Packet) {
-        let planted = self.planted;
+        let (planted, region) = (self.planted, self.region_of(line));
         let Some(process) = &mut self.machines[to].process else { return };
+        let part = &mut process.parts[region];
         match packet {
             Packet::Hello(epoch) => {
                 let hello = Hello { cluster: "c".to_owned(), epoch };
-                let is_taken = process.backup.admit(line, Some(&hello));
+                let is_taken = part.backup.admit(line, Some(&hello));
                 if is_taken {
-                    process.lent.insert(line);
+                    part.lent.insert(line);
                 }
                 let answer = if is_taken { Packet::Accepted } else { Packet::Ended };
                 self.put(line, to, from, answer);
             }
             Packet::Block(bytes) => {
-                if process.backup.current() == Some(line) {
-                    process.works.push_back((line, bytes));
+                if part.backup.current() == Some(line) {
+                    part.works.push_back((line, bytes));
                 }
             }
-            Packet::Ask(asked) => {
-                if process.backup.give(line) {
-                    self.put(line, to, from, Packet::Given(asked));
+            Packet::Ask(asked, word) => {
+                if let Some(time) = part.backup.give(line, word) {
+                    self.put(line, to, from, Packet::Given(asked, time));
                 }
             }
-            Packet::Ended if process.lent.remove(&line) => process.backup.ended(line),
-            Packet::Accepted | Packet::Answer(_) | Packet::Given(_) | Packet::Ended => {
-                let links = Arc::clone(&process.links);
+            Packet::Ended if part.lent.remove(&line) => part.backup.ended(line),
+            Packet::Accepted | Packet::Answer(_) | Packet::Given(..) | Packet::Ended => {
+                let links = Arc::clone(&part.links);
                 let mut links = links.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(link) = links.values_mut().find(|it| it.machine == from) else { return };
                 let peer = link.peer;
@@ -291,11 +318,11 @@ impl World {
                         let envelope = Envelope::parse(&bytes).expect("it was emitted");
                         link.reign.court.handle(peer, envelope);
                     }
-                    Packet::Given(asked) => {
+                    Packet::Given(asked, time) => {
                         let is_long = planted == Some(Planted::LeaseIsNotCounted);
                         let more = if is_long { millis(60_000) } else { Duration::ZERO };
                         link.reign.court.give(peer, asked + more);
-                        live.given = now();
+                        (live.given, live.answered) = (now(), Some(time));
                     }
                     _ => link.end(),
                 }

@@ -34,6 +34,8 @@ pub(super) struct Swarm {
     pub writes: u32,
     /// Clients that only read.
     pub readers: usize,
+    /// Clients that only read, and at replicas: the last ones.
+    pub replica_readers: usize,
     /// The longest pause of a client, in milliseconds.
     pub pause: u64,
 }
@@ -56,6 +58,7 @@ impl Swarm {
             writes: weight([10, 30, 50, 90]),
             readers: weight([0, 1, 2, 4]) as usize,
             pause: weight([20, 50, 100, 200]).into(),
+            replica_readers: weight([0, 1, 1, 2]) as usize,
         }
     }
 }
@@ -64,15 +67,15 @@ impl World {
     pub(super) fn kill(&mut self, node: usize) {
         let starts_at = world() + millis(self.random.random_range(0..1_500));
         let machine = &mut self.machines[node];
-        (machine.dies_at, machine.reigns, machine.catches_up) = (None, None, None);
+        (machine.dies_at, machine.reigns, machine.catches_up) = (None, Vec::new(), None);
         if machine.process.take().is_none() {
             return;
         }
-        machine.disk.kill();
+        machine.disks.iter().for_each(SimulatedDisk::kill);
         machine.starts_at = starts_at;
         machine.stopped_until = Duration::ZERO;
         if self.planted == Some(Planted::EndIsForgotten) {
-            forget_end(&machine.disk);
+            machine.disks.iter().for_each(forget_end);
         }
         self.totals.kills += 1;
         self.ways.retain(|(_, _, to), _| *to != node);
@@ -115,10 +118,10 @@ impl World {
         if is_isolated {
             self.isolated_until[a] = long + millis(LEASE_MS);
             (ISOLATED_CLIENTS..CLIENTS).for_each(|client| self.hang_up(client, Some(a)));
-            self.cell().blind_until[a] = long + millis(LEASE_MS);
+            self.cells().for_each(|mut cell| cell.blind_until[a] = long + millis(LEASE_MS));
         }
         if is_blind {
-            self.cell().blind_until[a] = long;
+            self.cells().for_each(|mut cell| cell.blind_until[a] = long);
         }
         if waits {
             self.machines[a].waits_until[thread] = long;
@@ -129,8 +132,9 @@ impl World {
                 within: Some(millis(500)),
                 is_forced: a == 0,
             };
-            for process in self.machines.iter().filter_map(|it| it.process.as_ref()) {
-                *process.shared.failover.lock() = Some(how.clone());
+            let processes = self.machines.iter().filter_map(|it| it.process.as_ref());
+            for part in processes.flat_map(|process| &process.parts) {
+                *part.shared.failover.lock() = Some(how.clone());
             }
         }
     }
@@ -150,7 +154,7 @@ impl World {
             let machine = &mut self.machines[node];
             let Some(process) = &machine.process else { continue };
             let (reigns, catches_up) = (process.reigns(), process.catches_up());
-            if reigns.is_some() && reigns != machine.reigns {
+            if !reigns.is_empty() && reigns != machine.reigns {
                 machine.reigns = reigns;
                 self.falls_soon(node, 600);
             }
