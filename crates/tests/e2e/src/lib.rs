@@ -33,6 +33,7 @@ pub mod exchange;
 pub mod fork_server;
 pub mod host;
 pub mod linear;
+pub mod mpi;
 pub mod namespace;
 pub mod node;
 pub mod process;
