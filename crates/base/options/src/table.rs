@@ -233,18 +233,19 @@ options! {
         unit: "bytes",
         category: Mpi,
         effect: Programs,
-        text: "Messages of up to this length travel in the mailbox itself. Up to it messages can \
-               be injected, and writes, reads and atomics are in order. Memory: that of messages \
-               that nobody waits for.",
+        text: "Messages of up to this length travel in the mailbox itself, those to other hosts \
+               up to 4,096 bytes. Up to this length messages can be injected, and writes, reads \
+               and atomics are in order. Memory: that of messages that nobody waits for.",
     }
     "mpi.eager_bytes" => MpiEagerBytes, mpi_eager_bytes -> usize {
         kind: integer(32_768, 0, 65_536),
         unit: "bytes",
         category: Mpi,
         effect: Programs,
-        text: "Messages of up to this length to a peer on the same node are copied through memory \
-               that both map, before a receive is there. The receiver fetches longer ones when it \
-               has a receive. Memory: 1 MiB an endpoint, whatever the length.",
+        text: "Messages of up to this length are copied through memory that peers on the same node \
+               map, and that peers on other nodes read, before a receive is there. The receiver \
+               fetches longer ones when it has a receive. Memory: up to 4 MiB an endpoint, and as \
+               much again once it has peers on other nodes, whatever the length.",
     }
     "mpi.ends_receives" => MpiEndsReceives, mpi_ends_receives -> bool {
         kind: boolean(false),

@@ -394,7 +394,14 @@ pub trait Endpoint: Send {
     /// The address of a peer, or `None` for a handle that was never returned.
     fn peer_address(&self, peer: Peer) -> Option<EndpointAddress>;
 
-    /// Sends a message of up to [`Capabilities::message_bytes_max`] bytes, gathered from `parts`
+    /// Bytes of a message to this peer, at most. It is [`Capabilities::message_bytes_max`], which
+    /// holds for all peers, or more where the way to this one carries more.
+    fn message_bytes_to(&self, peer: Peer) -> usize {
+        let _ = peer;
+        self.capabilities().message_bytes_max
+    }
+
+    /// Sends a message of up to [`Endpoint::message_bytes_to`] bytes, gathered from `parts`
     /// (EXTOLL-THESIS#3.2.2). The memory of `parts` may be reused when the call returns.
     ///
     /// # Errors

@@ -1,13 +1,15 @@
 //! Bodies that the receiver fetches: by the kernel's copy, or in parts that it asks for.
 
-use weft_fabric::{Endpoint, Region};
+use weft_fabric::{Endpoint, RemoteKey};
 
+use crate::getting::Into;
 use crate::machine::Core;
 use crate::memory::{Fault, Memory, Span, Surface};
 use crate::outcome::Failure;
-use crate::packet::{Code, First, Packet, Reader};
+use crate::packet::{Body, Code, First, LENT, Packet, Reader, Staged};
 use crate::peers::{PeerId, Way};
 use crate::receiving::Taken;
+use crate::sending::short;
 
 /// The step after a body is there.
 #[derive(Debug)]
@@ -20,6 +22,17 @@ pub(crate) enum Purpose<S: Surface> {
     Operation(u64),
 }
 
+/// The place of a body at its sender.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Where the kernel finds it; none if it is to be asked for.
+    spans: Vec<Span>,
+    /// Its first bytes are in a chunk.
+    staged: Option<Staged>,
+    /// The key by which all of it can be got.
+    lent: Option<RemoteKey>,
+}
+
 /// A body that is being fetched.
 #[derive(Debug)]
 pub(crate) struct Fetch<S: Surface> {
@@ -28,7 +41,7 @@ pub(crate) struct Fetch<S: Surface> {
     /// copied to a chunk has none.
     number: Option<u64>,
     /// As many bytes of it as are wanted.
-    memory: S::Memory,
+    pub(crate) memory: S::Memory,
     purpose: Option<Purpose<S>>,
     /// The room of the receive, which may be less or more than the body has.
     room: usize,
@@ -51,29 +64,10 @@ impl<S: Surface> Fetch<S> {
     }
 }
 
-/// A chunk of another node that is got.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Get {
-    pub(crate) peer: PeerId,
-    into: Into,
-    pub(crate) chunk: u16,
-    pub(crate) length: usize,
-}
-
-/// The place of the bytes that are got.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Into {
-    /// This offset of a body that is fetched.
-    Fetch(u64, usize),
-    /// A message that waits for a receive.
-    Arrival(u64),
-}
-
 impl<E: Endpoint, S: Surface> Core<E, S> {
     /// True for a peer of this node.
     pub(crate) fn is_near(&mut self, peer: PeerId) -> bool {
-        let own = self.own_node();
-        self.peers.at(peer).address.node == own
+        self.peers.at(peer).is_near
     }
 
     /// True for this endpoint itself, which reads its own chunks without mapping them.
@@ -81,10 +75,45 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         self.peers.get(peer).is_some_and(|it| it.address == self.own)
     }
 
-    pub(crate) fn start_fetch(&mut self, mut fetch: Fetch<S>, spans: Vec<Span>) {
+    /// Reads the place of a body of `total` bytes. `None` if there is no such place.
+    pub(crate) fn place_of(
+        &mut self,
+        from: PeerId,
+        first: First,
+        reader: &mut Reader<'_>,
+        total: u64,
+    ) -> Option<Place> {
+        let is_lent = first.flags & LENT != 0;
+        let lent = if is_lent { Some(RemoteKey(reader.word()?)) } else { None };
+        let (mut spans, mut sum) = (Vec::new(), 0_u64);
+        while !reader.rest().is_empty() {
+            let span = Span { address: reader.word()?, length: reader.word()? };
+            sum = sum.checked_add(span.length)?;
+            spans.push(span);
+        }
+        let staged = first.staged();
+        if let Some(Staged { chunk, length }) = staged {
+            let has_chunk = chunk < self.peers.at(from).hello?.chunks;
+            let fits = length as usize <= self.options.chunk_bytes && u64::from(length) <= total;
+            (has_chunk && fits).then_some(())?;
+        }
+        (spans.is_empty() || sum == total).then_some(Place { spans, staged, lent })
+    }
+
+    /// Nobody fetches a body: its sender gets its chunk back.
+    pub(crate) fn leave(&mut self, from: PeerId, place: &Place) {
+        if let Some(Staged { chunk, .. }) = place.staged {
+            self.release(from, chunk);
+        }
+    }
+
+    pub(crate) fn start_fetch(&mut self, mut fetch: Fetch<S>, place: Place) {
         let (peer, wanted) = (fetch.peer, fetch.memory.length());
-        let by_kernel = !spans.is_empty() && wanted > 0 && self.open_way(peer);
-        fetch.spans = spans;
+        let by_kernel = !place.spans.is_empty() && wanted > 0 && self.open_way(peer);
+        if wanted == 0 || by_kernel {
+            self.leave(peer, &place);
+        }
+        fetch.spans = place.spans;
         let number = self.fetches.insert(fetch);
         if wanted == 0 {
             self.end_fetch(number, Ok(()));
@@ -95,7 +124,26 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
                 self.copy_by_kernel();
             }
         } else {
-            self.ask(number);
+            self.get_or_ask(number, place.staged, place.lent);
+        }
+    }
+
+    /// Gets the first bytes of a body from their chunk, and the others where they were lent, or asks
+    /// for them.
+    fn get_or_ask(&mut self, number: u64, staged: Option<Staged>, lent: Option<RemoteKey>) {
+        let Some(fetch) = self.fetches.get(number) else { return };
+        let (peer, wanted) = (fetch.peer, fetch.memory.length());
+        let mut at = 0;
+        if let Some(Staged { chunk, length }) = staged {
+            at = wanted.min(length as usize);
+            let first = First { flags: 0, body: Body::Chunk, chunk, length: short(at) };
+            if self.get_chunk(peer, first, Into::Fetch(number, 0)).is_none() {
+                return self.fail_fetch(number, Failure::PeerDown);
+            }
+        }
+        let is_whole = at == wanted;
+        if !is_whole && !lent.is_some_and(|key| self.take_loan((peer, number), key, (at, wanted))) {
+            self.ask(number, at);
         }
     }
 
@@ -122,7 +170,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         };
         let Way::Open(process) = &self.peers.at(fetch.peer).way else {
             self.copies.pop_front();
-            self.ask(number);
+            self.ask(number, 0);
             return;
         };
         let length = (fetch.memory.length() - fetch.done).min(self.options.slice_bytes);
@@ -140,16 +188,17 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
                 // is reported down.
                 self.copies.pop_front();
                 fetch.done = 0;
-                self.ask(number);
+                self.ask(number, 0);
             }
         }
     }
 
-    fn ask(&mut self, number: u64) {
+    /// Asks for a body from byte `at` on.
+    fn ask(&mut self, number: u64, at: usize) {
         let Some(fetch) = self.fetches.get(number) else { return };
         let Some(theirs) = fetch.number else { return };
         let mut packet = Packet::new(Code::Ask);
-        packet.word(theirs).word(number).word(fetch.memory.length() as u64);
+        packet.word(theirs).word(number).word(at as u64).word(fetch.memory.length() as u64);
         self.queue(fetch.peer, packet);
     }
 
@@ -177,33 +226,6 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         Some(())
     }
 
-    /// Gets a chunk of another node for a message that waits.
-    pub(crate) fn get_arrival(&mut self, from: PeerId, first: First, number: u64) -> Option<()> {
-        self.get_chunk(from, first, Into::Arrival(number))
-    }
-
-    fn get_chunk(&mut self, from: PeerId, first: First, into: Into) -> Option<()> {
-        let (chunk, length) = (first.chunk, first.length as usize);
-        let has_chunk = chunk < self.peers.at(from).hello?.chunks;
-        let fits = length > 0 && length <= self.options.chunk_bytes;
-        // As many as the peer has chunks.
-        if !has_chunk || !fits || self.gets.len() >= usize::from(u16::MAX) {
-            return None;
-        }
-        self.gets.push_back(Get { peer: from, into, chunk, length });
-        Some(())
-    }
-
-    /// A receive takes a message whose chunk is being got.
-    pub(crate) fn redirect(&mut self, arrival: u64, fetch: Fetch<S>) {
-        let number = self.fetches.insert(fetch);
-        let mut gets = self.gets.iter_mut().chain(self.landing.iter_mut().flatten());
-        match gets.find(|get| get.into == Into::Arrival(arrival)) {
-            Some(get) => get.into = Into::Fetch(number, 0),
-            None => self.fail_fetch(number, Failure::PeerDown),
-        }
-    }
-
     /// A part of a body that was asked for.
     pub(crate) fn part(&mut self, from: PeerId, mut reader: Reader<'_>) -> Option<()> {
         let first = First::of(reader.word()?)?;
@@ -225,54 +247,12 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         Some(())
     }
 
-    fn part_arrived(&mut self, number: u64, length: usize) {
+    /// So many bytes of a body are in its memory.
+    pub(crate) fn part_arrived(&mut self, number: u64, length: usize) {
         let Some(fetch) = self.fetches.get_mut(number) else { return };
         fetch.done += length;
         if fetch.done >= fetch.memory.length() {
             self.end_fetch(number, Ok(()));
-        }
-    }
-
-    /// A get has ended, whose bytes are in a place of the landing.
-    pub(crate) fn got(&mut self, slot: usize, is_good: bool) {
-        let Some(get) = self.landing.get_mut(slot).and_then(Option::take) else { return };
-        if !is_good {
-            // The key of its chunks is in force as long as the peer lives.
-            return self.fail_get(&get, Failure::PeerDown);
-        }
-        let Some(region) = &self.landing_region else { return };
-        let mut place = slot as u64 * self.options.chunk_bytes as u64;
-        let mut read = Ok(());
-        match get.into {
-            Into::Fetch(number, offset) => {
-                let mut length = 0;
-                let filled = self.fetches.get(number).map(|fetch| {
-                    // A receive may have less room.
-                    length = get.length.min(fetch.memory.length() - offset);
-                    fetch.memory.fill(offset, length, &mut |piece| {
-                        read = read.clone().and(region.read(place, piece));
-                        place += piece.len() as u64;
-                    })
-                });
-                self.release(get.peer, get.chunk);
-                match filled {
-                    Some(Ok(())) if read.is_ok() => self.part_arrived(number, length),
-                    _ => self.fail_fetch(number, Failure::Fault),
-                }
-            }
-            Into::Arrival(number) => {
-                let mut bytes = vec![0; get.length];
-                let read = region.read(place, &mut bytes);
-                self.release(get.peer, get.chunk);
-                self.arrived(number, read.is_ok().then_some(bytes));
-            }
-        }
-    }
-
-    pub(crate) fn fail_get(&mut self, get: &Get, failure: Failure) {
-        match get.into {
-            Into::Fetch(number, _) => self.fail_fetch(number, failure),
-            Into::Arrival(number) => self.arrived(number, None),
         }
     }
 

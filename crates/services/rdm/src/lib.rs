@@ -12,9 +12,14 @@
 //! | bytes | way | when the sender's memory is free |
 //! |---|---|---|
 //! | up to [`Options::inline_bytes_max`] | in mailbox messages | at once |
+//! | to other nodes up to [`Options::far_inline_bytes_max`] | the same | at once |
 //! | up to [`Options::chunk_bytes_max`] | in a chunk that the peer maps, or gets | at once |
 //! | the same, where there is no chunk for the peer | the receiver fetches a copy | at once |
 //! | more | the receiver fetches: by the kernel's copy, else by chunks | when the answer came |
+//!
+//! A receiver of another node finds the first bytes of a longer body in a chunk, if the sender has
+//! one to spare, so that it need not ask for them. Bodies of [`Options::lent_bytes_min`] bytes and
+//! more it reads from the program's memory, if there is a way to lend that ([`Rdm::lending`]).
 //!
 //! # Promises
 //! - *Order*: messages of one peer match receives in the order of sending, whatever their lengths.
@@ -34,7 +39,7 @@
 //! | `packet` | the formats |
 //! | `machine` | [`Rdm`], its tables, and what a poll does |
 //! | `sending`, `receiving` | messages and their bodies |
-//! | `fetching` | bodies that the receiver fetches |
+//! | `fetching`, `getting` | bodies that the receiver fetches, and bytes of other nodes |
 //! | `remote` | reads, writes and atomics, on both sides |
 //! | `peers` | the table of peers, and how two of them meet |
 //! | `pool`, `slab` | chunks; numbers for what is under way |
@@ -45,6 +50,7 @@
 pub mod atomics;
 mod fetching;
 pub mod fuzz;
+mod getting;
 mod machine;
 pub mod matching;
 mod memory;
@@ -58,7 +64,7 @@ mod remote;
 mod sending;
 mod slab;
 
-pub use machine::{Rdm, StartError};
+pub use machine::{Lend, Rdm, StartError};
 pub use memory::{Fault, Introduction, Memory, Span, Surface};
 pub use options::Options;
 pub use outcome::{Begun, Failure, Kind, Outcome, Refusal};

@@ -9,12 +9,13 @@ use weft_fabric::{
     Peer as Handle, Region, RegisterError, RemoteKey, SendError, Target, Value, Waited,
 };
 
-use crate::fetching::{Fetch, Get};
+use crate::fetching::Fetch;
+use crate::getting::{Get, Loan, Origin};
 use crate::matching::{Posted, Unexpected};
 use crate::memory::{Introduction, Memory, Surface};
 use crate::options::Options;
 use crate::outcome::{Failure, Kind, Outcome, Refusal};
-use crate::packet::{Code, Packet, Reader, VERSION};
+use crate::packet::{Code, PACKET_BYTES, Packet, Reader, VERSION};
 use crate::peers::{Hello, PeerId, Peers, State};
 use crate::pool::Pool;
 use crate::receiving::{Arrival, Multi, Receive};
@@ -26,6 +27,8 @@ use crate::slab::Slab;
 const CONNECT: u64 = 1 << 40;
 /// And the number of the place that a get copies to.
 const GET: u64 = 2 << 40;
+/// Of the keys to memory that is lent.
+pub(crate) const LEND: u64 = 3 << 40;
 const NUMBER: u64 = (1 << 40) - 1;
 /// Packets that may wait until a peer is connected, beside those of one message.
 const EARLY_PACKETS_MAX: usize = 1024;
@@ -51,15 +54,26 @@ pub(crate) struct Core<E: Endpoint, S: Surface> {
     pub(crate) fetches: Slab<Fetch<S>>,
     /// Fetches that the kernel copies.
     pub(crate) copies: VecDeque<u64>,
-    /// Parts that are to be got from other nodes.
+    /// Chunks that are to be got from other nodes. They go before what was lent, as messages behind
+    /// them may wait.
     pub(crate) gets: VecDeque<Get>,
+    /// Bodies that other nodes lent.
+    pub(crate) loans: VecDeque<Loan>,
+    /// Memory of the program that is lent.
+    pub(crate) lent: HashMap<RemoteKey, E::Region>,
+    /// There is a way to lend it.
+    pub(crate) lends: bool,
+    /// Long reads of peers that wait for an answer: by the peer, its number and the own number.
+    pub(crate) to_lend: Vec<(PeerId, u64, u64)>,
+    /// Keys to memory whose operations are over.
+    to_revoke: Vec<RemoteKey>,
     /// Gets that are under way, by their place in the landing.
     pub(crate) landing: Vec<Option<Get>>,
     pub(crate) landing_region: Option<E::Region>,
-    /// Operations whose bodies are asked for in parts.
-    pub(crate) pushing: VecDeque<u64>,
+    /// Peers that are to be sent parts of bodies.
+    pub(crate) pushing: VecDeque<PeerId>,
     /// Those that wait for a chunk.
-    pub(crate) starved: VecDeque<u64>,
+    pub(crate) starved: VecDeque<PeerId>,
     pub(crate) pool: Pool,
     pub(crate) pool_region: E::Region,
     pool_key: RemoteKey,
@@ -70,13 +84,19 @@ pub(crate) struct Core<E: Endpoint, S: Surface> {
     pub(crate) done: Vec<Outcome<S::Token>>,
     /// Reads and writes of peers are reported, also without a word of data.
     pub(crate) reports_remote: bool,
+    /// The last packet came from another node.
+    heard_far: bool,
 }
 
 /// Reliable datagrams over an endpoint.
 pub struct Rdm<E: Endpoint, S: Surface> {
     pub(crate) endpoint: E,
     pub(crate) core: Core<E, S>,
+    pub(crate) lend: Option<Lend<E, S>>,
 }
+
+/// Makes a region of memory of the program where that is, for a peer to read; `None` if it cannot.
+pub type Lend<E, S> = fn(&mut E, &<S as Surface>::Memory) -> Option<<E as Endpoint>::Region>;
 
 /// Why there are no datagrams over an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -116,7 +136,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             options,
             birth,
             own,
-            peers: Peers::new(),
+            peers: Peers::new(own.node),
             posted: [Posted::new(), Posted::new()],
             unexpected: [Unexpected::new(), Unexpected::new()],
             arrivals: Slab::new(),
@@ -126,6 +146,11 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             fetches: Slab::new(),
             copies: VecDeque::new(),
             gets: VecDeque::new(),
+            loans: VecDeque::new(),
+            lent: HashMap::new(),
+            lends: false,
+            to_lend: Vec::new(),
+            to_revoke: Vec::new(),
             landing_region: None,
             pushing: VecDeque::new(),
             starved: VecDeque::new(),
@@ -138,8 +163,17 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             to_disconnect: Vec::new(),
             done: Vec::new(),
             reports_remote: false,
+            heard_far: false,
         };
-        Ok(Self { endpoint, core })
+        Ok(Self { endpoint, core, lend: None })
+    }
+
+    /// The same, with a way to lend memory of the program to peers of other nodes, so that long
+    /// bodies are not copied here. The program leaves it as it is until the operation ends.
+    #[must_use]
+    pub fn lending(mut self, lend: Lend<E, S>) -> Self {
+        self.core.lends = true;
+        Self { lend: Some(lend), ..self }
     }
 
     /// The address and the birth, by which peers name this endpoint.
@@ -186,12 +220,19 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
     /// Makes progress. Returns the number of events of the endpoint. Never blocks.
     #[inline]
     pub fn poll(&mut self) -> usize {
-        let Self { endpoint, core } = self;
+        let Self { endpoint, core, .. } = self;
         let events = endpoint.poll(core.options.budget, &mut |event| core.event(event));
         if core.is_busy() {
             self.work();
         }
         events
+    }
+
+    /// True if the last packet came from another node: the next may take longer than one of this
+    /// node, and so may a look for it.
+    #[must_use]
+    pub fn heard_far(&self) -> bool {
+        self.core.heard_far
     }
 
     /// Bodies here that peers have not taken yet, of operations that are over for their callers.
@@ -235,6 +276,12 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         for peer in std::mem::take(&mut self.core.to_map) {
             self.map(peer);
         }
+        for key in std::mem::take(&mut self.core.to_revoke) {
+            // Nobody waits for its end: the peer has all that it wanted.
+            let _ = self.endpoint.revoke(key, LEND);
+            self.core.lent.remove(&key);
+        }
+        self.lend_reads();
         self.core.copy_by_kernel();
         self.start_gets();
         self.push_parts();
@@ -259,32 +306,38 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
     }
 
     fn start_gets(&mut self) {
-        let Self { endpoint, core } = self;
-        while let Some(get) = core.gets.front().copied() {
-            let Some(slot) = core.landing.iter().position(Option::is_none) else { return };
+        let Self { endpoint, core, .. } = self;
+        while let Some(get) = core.next_get() {
+            let is_chunk = matches!(get.origin, Origin::Chunk(_));
+            let Some(slot) = core.place_for(is_chunk) else { return };
             let it = core.peers.at(get.peer);
             let (State::Live(handle), Some(hello)) = (it.state, it.hello) else {
-                core.gets.pop_front();
+                core.drop_get();
                 continue;
             };
             if core.landing_region.is_none() {
                 match endpoint.register(core.pool.total()) {
                     Ok(region) => core.landing_region = Some(region),
                     Err(_) => {
-                        core.gets.pop_front();
+                        core.drop_get();
                         core.fail_get(&get, Failure::Fault);
                         continue;
                     }
                 }
             }
             let Some(region) = &core.landing_region else { return };
-            let source = Target::new(hello.key, u64::from(get.chunk) * hello.chunk_bytes as u64);
+            let source = match get.origin {
+                Origin::Chunk(chunk) => {
+                    Target::new(hello.key, u64::from(chunk) * hello.chunk_bytes as u64)
+                }
+                Origin::Lent(key, at) => Target::new(key, at as u64),
+            };
             let offset = slot as u64 * core.options.chunk_bytes as u64;
             let into = LocalRange::new(region, offset, get.length as u64);
             let operation = FabricOperation::new(GET | slot as u64);
             match endpoint.get(handle, source, into, operation) {
                 Ok(issued) => {
-                    core.gets.pop_front();
+                    core.drop_get();
                     core.landing[slot] = Some(get);
                     if matches!(issued, Issued::Done(_)) {
                         core.got(slot, true);
@@ -292,7 +345,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
                 }
                 Err(OperationError::WouldBlock) => return,
                 Err(_) => {
-                    core.gets.pop_front();
+                    core.drop_get();
                     core.fail_get(&get, Failure::PeerDown);
                 }
             }
@@ -301,11 +354,12 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
 
     /// Sends the packets that wait for a peer. False if some still do.
     pub(crate) fn flush(&mut self, peer: PeerId) -> bool {
-        let Self { endpoint, core } = self;
+        let Self { endpoint, core, .. } = self;
         let it = core.peers.at(peer);
         let State::Live(handle) = it.state else {
             return it.state != State::Connecting || it.outbox.is_empty();
         };
+        it.packet_bytes = endpoint.message_bytes_to(handle).max(PACKET_BYTES);
         while let Some(packet) = it.outbox.front() {
             match send(endpoint, handle, packet) {
                 Err(SendError::WouldBlock) => return false,
@@ -371,14 +425,15 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
 
 #[inline]
 fn send<E: Endpoint>(endpoint: &mut E, to: Handle, packet: &Packet) -> Result<(), SendError> {
-    endpoint.send_short(to, MessageHeader::tag(packet.code as u8), &[packet.bytes()])
+    let header = MessageHeader::tag(packet.code as u8);
+    if packet.behind().is_empty() {
+        endpoint.send_short(to, header, &[packet.bytes()])
+    } else {
+        endpoint.send_short(to, header, &[packet.bytes(), packet.behind()])
+    }
 }
 
 impl<E: Endpoint, S: Surface> Core<E, S> {
-    pub(crate) const fn own_node(&self) -> weft_fabric::NodeId {
-        self.own.node
-    }
-
     #[inline]
     fn is_busy(&self) -> bool {
         !self.listed.is_empty() || self.is_working()
@@ -387,10 +442,15 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
     /// True if there is work that waits for no event.
     #[inline]
     fn is_working(&self) -> bool {
+        let chunks_wait = !self.gets.is_empty() && self.place_for(true).is_some();
+        let loans_wait = !self.loans.is_empty() && self.place_for(false).is_some();
         !(self.to_disconnect.is_empty()
             && self.to_map.is_empty()
+            && self.to_revoke.is_empty()
+            && self.to_lend.is_empty()
             && self.copies.is_empty()
-            && (self.gets.is_empty() || self.landing.iter().all(Option::is_some))
+            && !chunks_wait
+            && !loans_wait
             && self.pushing.is_empty())
     }
 
@@ -429,6 +489,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             Some(from) if code != Code::Hello => from,
             _ => return self.hello(code, message, reader),
         };
+        self.heard_far = !self.peers.at(from).is_near;
         match code {
             Code::Tagged | Code::Untagged => self.message_parcel(from, code, reader),
             Code::Write | Code::Read | Code::Atomic => self.remote_parcel(from, code, reader),
@@ -466,6 +527,12 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
                 }
             }
             GET => self.got(usize::try_from(number).unwrap_or(usize::MAX), result.is_ok()),
+            // A key that came late: its body went another way.
+            LEND => {
+                if let Ok(Value::Key(key)) = result {
+                    self.to_revoke.push(key);
+                }
+            }
             _ => {}
         }
     }
@@ -559,11 +626,13 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         it.window = None;
         it.maps = false;
         it.chunks = 0;
+        it.pushes.clear();
         it.way = crate::peers::Way::None;
         let incoming = it.incoming.take();
         self.pool.reclaim(peer);
         self.released();
         self.gets.retain(|get| get.peer != peer);
+        self.loans.retain(|loan| loan.peer != peer);
         self.lose_messages(peer, incoming);
         if self.options.ends_receives && was_met && !self.peers.any_lives() {
             self.end_receives(None, peer);
@@ -584,6 +653,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
     pub(crate) fn remove_operation(&mut self, number: u64) -> Option<Operation<S>> {
         let operation = self.operations.remove(number)?;
         self.copies_kept -= usize::from(operation.is_copy);
+        self.to_revoke.extend(operation.lent);
         Some(operation)
     }
 

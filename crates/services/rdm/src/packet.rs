@@ -10,10 +10,12 @@
 //! +--------+--------+----------------+-------------------------------+
 //! ```
 
-/// Bytes of a packet at most.
+use weft_fabric::RemoteKey;
+
+/// Bytes of a packet to any peer, at most. Some peers take longer ones.
 pub(crate) const PACKET_BYTES: usize = 120;
 /// The version of these formats. Peers of another one are refused.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 /// Pieces of memory that a parcel can name.
 pub(crate) const SPANS_MAX: usize = 4;
 
@@ -39,7 +41,7 @@ pub(crate) enum Code {
     Answer = 8,
     /// The next bytes of the body that was begun.
     More = 9,
-    /// The receiver asks for a body: number there, number here, bytes.
+    /// The receiver asks for a body, or its rest: number there, number here, first byte, end.
     Ask = 10,
     /// A part of a body that was asked for: number there, offset; the first word has the chunk.
     Part = 11,
@@ -71,6 +73,8 @@ impl Code {
 pub(crate) const DATA: u8 = 1;
 /// A message wants an answer when it is in the memory of a receive.
 pub(crate) const ANSWERED: u8 = 2;
+/// The body to be fetched is lent: the key to it is behind its length.
+pub(crate) const LENT: u8 = 4;
 
 /// The ways of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,8 +84,15 @@ pub(crate) enum Body {
     Inline = 0,
     /// It is in a chunk of the sender.
     Chunk = 1,
-    /// The receiver has to fetch it.
+    /// The receiver has to fetch it. Its first bytes may be in a chunk of the sender.
     Fetch = 2,
+}
+
+/// Bytes in a chunk of the sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Staged {
+    pub(crate) chunk: u16,
+    pub(crate) length: u32,
 }
 
 /// The first word.
@@ -96,6 +107,21 @@ pub(crate) struct First {
 impl First {
     pub(crate) const fn inline(flags: u8, length: u32) -> Self {
         Self { flags, body: Body::Inline, chunk: 0, length }
+    }
+
+    /// A body to be fetched, the first bytes of which may be in a chunk, and which may be lent.
+    pub(crate) fn fetch(flags: u8, staged: Option<Staged>, lent: Option<RemoteKey>) -> Self {
+        let Staged { chunk, length } = staged.unwrap_or(Staged { chunk: 0, length: 0 });
+        let flags = if lent.is_some() { flags | LENT } else { flags };
+        Self { flags, body: Body::Fetch, chunk, length }
+    }
+
+    /// The first bytes of a body to be fetched, if they are in a chunk.
+    pub(crate) const fn staged(self) -> Option<Staged> {
+        match (self.body, self.length) {
+            (Body::Fetch, 1..) => Some(Staged { chunk: self.chunk, length: self.length }),
+            _ => None,
+        }
     }
 
     #[inline]
@@ -126,12 +152,14 @@ pub(crate) struct Packet {
     pub(crate) code: Code,
     length: u8,
     bytes: [u8; PACKET_BYTES],
+    /// Bytes behind these, for a peer that takes longer packets.
+    behind: Vec<u8>,
 }
 
 impl Packet {
     #[inline]
     pub(crate) const fn new(code: Code) -> Self {
-        Self { code, length: 0, bytes: [0; PACKET_BYTES] }
+        Self { code, length: 0, bytes: [0; PACKET_BYTES], behind: Vec::new() }
     }
 
     /// Adds a word.
@@ -162,9 +190,22 @@ impl Packet {
         &mut self.bytes[at..end]
     }
 
+    /// `length` bytes behind the full ones, to be written.
+    pub(crate) fn space_behind(&mut self, length: usize) -> &mut [u8] {
+        debug_assert_eq!(self.room(), 0, "bytes are in order");
+        self.behind.resize(length, 0);
+        &mut self.behind
+    }
+
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
+    }
+
+    /// The bytes behind [`Packet::bytes`].
+    #[inline]
+    pub(crate) fn behind(&self) -> &[u8] {
+        &self.behind
     }
 }
 
@@ -204,6 +245,10 @@ mod tests {
             assert_eq!(First::of(first.word()), Some(first));
         }
         assert_eq!(First::of(0x0300), None, "no such body");
+        let staged = Some(Staged { chunk: 3, length: 700 });
+        assert_eq!(First::of(First::fetch(1, staged, None).word()).and_then(First::staged), staged);
+        assert_eq!(First::fetch(1, None, Some(RemoteKey(7))).staged(), None);
+        assert_eq!(First::inline(1, 700).staged(), None);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use weft_fabric::{EndpointAddress, Peer as Handle, RemoteKey};
+use weft_fabric::{EndpointAddress, NodeId, Peer as Handle, RemoteKey};
 
 use crate::matching::Source;
 use crate::memory::{Introduction, Surface};
-use crate::packet::Packet;
+use crate::packet::{PACKET_BYTES, Packet};
 use crate::receiving::Incoming;
 
 /// A peer: an endpoint in one life. It stays the same number, also when it has ended.
@@ -59,9 +59,13 @@ pub(crate) struct Hello {
 
 pub(crate) struct Peer<S: Surface, W> {
     pub(crate) address: EndpointAddress,
+    /// It is on this node.
+    pub(crate) is_near: bool,
     pub(crate) state: State,
     /// Packets that wait for its mailbox.
     pub(crate) outbox: VecDeque<Packet>,
+    /// Bytes of a packet to it at most, as far as that is known.
+    pub(crate) packet_bytes: usize,
     /// The peer is listed to be sent its packets.
     pub(crate) is_listed: bool,
     /// It was sent the greeting, or that is in the outbox.
@@ -73,23 +77,31 @@ pub(crate) struct Peer<S: Surface, W> {
     pub(crate) maps: bool,
     /// Own chunks that it has.
     pub(crate) chunks: usize,
+    /// Operations whose bodies it asked for, in the order in which they are sent.
+    pub(crate) pushes: VecDeque<u64>,
+    /// The peer is listed to be sent parts of these, or waits for a chunk.
+    pub(crate) is_pushed: bool,
     pub(crate) way: Way<S::Process>,
     /// The body that comes in packets.
     pub(crate) incoming: Option<Incoming<S>>,
 }
 
 impl<S: Surface, W> Peer<S, W> {
-    const fn new(address: EndpointAddress) -> Self {
+    const fn new(address: EndpointAddress, is_near: bool) -> Self {
         Self {
             address,
+            is_near,
             state: State::Idle,
             outbox: VecDeque::new(),
+            packet_bytes: PACKET_BYTES,
             is_listed: false,
             is_greeted: false,
             hello: None,
             window: None,
             maps: false,
             chunks: 0,
+            pushes: VecDeque::new(),
+            is_pushed: false,
             way: Way::Unknown,
             incoming: None,
         }
@@ -98,6 +110,7 @@ impl<S: Surface, W> Peer<S, W> {
 
 /// All peers that were ever named or heard of.
 pub(crate) struct Peers<S: Surface, W> {
+    own_node: NodeId,
     all: Vec<Peer<S, W>>,
     births: Vec<u64>,
     by_name: HashMap<(EndpointAddress, u64), PeerId>,
@@ -107,8 +120,9 @@ pub(crate) struct Peers<S: Surface, W> {
 }
 
 impl<S: Surface, W> Peers<S, W> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(own_node: NodeId) -> Self {
         Self {
+            own_node,
             all: Vec::new(),
             births: Vec::new(),
             by_name: HashMap::new(),
@@ -120,7 +134,7 @@ impl<S: Surface, W> Peers<S, W> {
     /// The peer of this name, which may be new.
     pub(crate) fn named(&mut self, address: EndpointAddress, birth: u64) -> PeerId {
         *self.by_name.entry((address, birth)).or_insert_with(|| {
-            self.all.push(Peer::new(address));
+            self.all.push(Peer::new(address, address.node == self.own_node));
             self.births.push(birth);
             PeerId(u32::try_from(self.all.len() - 1).expect("memory ends before 2^32 peers"))
         })

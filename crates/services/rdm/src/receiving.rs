@@ -2,10 +2,10 @@
 
 use weft_fabric::{Endpoint, Region, Window};
 
-use crate::fetching::{Fetch, Purpose};
+use crate::fetching::{Fetch, Place, Purpose};
 use crate::machine::{Core, Rdm};
 use crate::matching::{Envelope, Selector, Source, Spot};
-use crate::memory::{Fault, Memory, Span, Surface};
+use crate::memory::{Fault, Memory, Surface};
 use crate::outcome::{Failure, Kind, Outcome};
 use crate::packet::{ANSWERED, Body, Code, DATA, First, Packet, Reader};
 use crate::peers::{PeerId, State};
@@ -104,7 +104,7 @@ enum Waiting {
     /// Its chunk is being got from another node.
     Got,
     /// It is at the sender.
-    Remote { number: u64, spans: Vec<Span> },
+    Remote { number: u64, place: Place },
     /// Its sender ended before all of it was here.
     Lost,
 }
@@ -294,17 +294,17 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             Body::Chunk => self.message_in_chunk((card, envelope), first, found),
             Body::Fetch => {
                 card.total = reader.word()?;
-                let spans = spans(&mut reader, card.total)?;
+                let place = self.place_of(from, first, &mut reader, card.total)?;
                 let number = card.answer?;
                 let Some(spot) = found else {
-                    let body = Waiting::Remote { number, spans };
+                    let body = Waiting::Remote { number, place };
                     self.wait(side, envelope, Arrival { card, body });
                     return Some(());
                 };
                 let (memory, taken) = self.take_posted(side, spot, card)?;
                 let purpose = Purpose::Receive(taken);
                 let fetch = Fetch::new(from, Some(number), card.total, memory, purpose);
-                self.start_fetch(fetch, spans);
+                self.start_fetch(fetch, place);
                 Some(())
             }
         }
@@ -514,10 +514,10 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
                 let purpose = Purpose::Receive(taken);
                 self.redirect(number, Fetch::new(from, None, total, memory, purpose));
             }
-            Waiting::Remote { number, spans } => {
+            Waiting::Remote { number, place } => {
                 let (from, total) = (arrival.card.from, arrival.card.total);
                 let purpose = Purpose::Receive(taken);
-                self.start_fetch(Fetch::new(from, Some(number), total, memory, purpose), spans);
+                self.start_fetch(Fetch::new(from, Some(number), total, memory, purpose), place);
             }
             Waiting::Lost => self.end_taken(&taken, memory.length(), Err(Failure::PeerDown)),
         }
@@ -539,6 +539,9 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
     fn discard_arrival(&mut self, number: u64) {
         let Some(arrival) = self.arrivals.remove(number) else { return };
         let Card { from, answer, .. } = arrival.card;
+        if let Waiting::Remote { place, .. } = &arrival.body {
+            self.leave(from, place);
+        }
         if let Some(number) = answer {
             self.queue_answer(from, number, Ok(()));
         }
@@ -669,16 +672,4 @@ fn take<S: Surface>(
         multi.is_over = is_over;
     }
     (memory, taken, is_over)
-}
-
-/// Where the kernel finds a body.
-pub(crate) fn spans(reader: &mut Reader<'_>, total: u64) -> Option<Vec<Span>> {
-    let mut spans = Vec::new();
-    let mut sum: u64 = 0;
-    while !reader.rest().is_empty() {
-        let span = Span { address: reader.word()?, length: reader.word()? };
-        sum = sum.checked_add(span.length)?;
-        spans.push(span);
-    }
-    (spans.is_empty() || sum == total).then_some(spans)
 }

@@ -1,6 +1,6 @@
 //! Reads, writes and atomics of registered memory, on both sides.
 
-use weft_fabric::Endpoint;
+use weft_fabric::{Endpoint, RemoteKey};
 
 use crate::atomics::{Call, Datatype, Operator};
 use crate::fetching::{Fetch, Purpose};
@@ -8,8 +8,8 @@ use crate::machine::{Core, Rdm};
 use crate::memory::{Fault, Memory, Surface};
 use crate::outcome::{Failure, Kind, Outcome, Refusal};
 use crate::packet::{Body, Code, DATA, First, Packet, Reader};
-use crate::peers::PeerId;
-use crate::receiving::{Inbound, Incoming, spans};
+use crate::peers::{PeerId, State};
+use crate::receiving::{Inbound, Incoming};
 use crate::sending::{Cargo, How, Operation, short};
 
 /// The rights of peers to registered memory.
@@ -84,10 +84,10 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
     ) -> Result<(), Refusal> {
         let door = self.ready(to)?;
         let length = memory.length();
-        let is_inline = length <= self.core.options.inline_bytes_max;
-        if how == How::Injected && !is_inline {
+        if how == How::Injected && length > self.core.options.inline_bytes_max {
             return Err(Refusal::TooLong);
         }
+        let is_inline = length <= self.core.inline_bytes_to(to);
         let flags = if data.is_some() { DATA } else { 0 };
         // The memory of an injected write is not looked at again.
         let kept = (how != How::Injected).then(|| memory.clone());
@@ -96,9 +96,17 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         if !is_inline && self.core.fits_chunk(to, length) {
             chunk = self.core.chunk_for(to, (memory, 0, length)).and_then(Result::ok);
         }
+        let (mut staged, mut lent) = (None, None);
         let first = match chunk {
             None if is_inline => First::inline(flags, short(length)),
-            None => First { flags, body: Body::Fetch, chunk: 0, length: 0 },
+            None => {
+                staged = self.core.stage(to, memory);
+                lent = self.lend(door, to, memory);
+                if let Some(operation) = self.core.operations.get_mut(number) {
+                    operation.lent = lent;
+                }
+                First::fetch(flags, staged, lent)
+            }
             Some(chunk) => First { flags, body: Body::Chunk, chunk, length: short(length) },
         };
         let mut packet = Packet::new(Code::Write);
@@ -110,15 +118,16 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             self.emit_inline(door, to, &mut packet, &Cargo::Memory(memory))
         } else {
             if first.body == Body::Fetch {
-                self.core.add_spans(to, &mut packet, memory);
+                self.core.add_place(to, &mut packet, memory, lent);
             }
             self.emit(door, to, &packet)
         };
         if sent.is_err() {
-            self.core.operations.remove(number);
+            self.core.remove_operation(number);
             if let Some(chunk) = chunk {
                 self.core.take_back(to, chunk);
             }
+            self.core.unstage(to, staged);
         }
         sent
     }
@@ -140,9 +149,22 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         packet.word(number).word(memory.length() as u64);
         let sent = self.emit(door, from, &packet);
         if sent.is_err() {
-            self.core.operations.remove(number);
+            self.core.remove_operation(number);
         }
         sent
+    }
+
+    /// Answers the long reads of peers of other nodes.
+    pub(crate) fn lend_reads(&mut self) {
+        for (peer, number, own) in std::mem::take(&mut self.core.to_lend) {
+            let memory = self.core.operations.get(own).and_then(|it| it.memory.clone());
+            let (Some(memory), State::Live(handle)) = (memory, self.core.peers.at(peer).state)
+            else {
+                continue;
+            };
+            let lent = self.lend(Some(handle), peer, &memory);
+            self.core.answer_read(peer, number, own, lent);
+        }
     }
 
     /// Changes words of a peer. The former values go to `result`, if there is one.
@@ -172,7 +194,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         packet.word(kinds | fetches << 16 | (call.count as u64) << 32);
         let sent = self.emit_inline(door, to, &mut packet, &Cargo::Bytes(&bytes));
         if sent.is_err() {
-            self.core.operations.remove(number);
+            self.core.remove_operation(number);
         }
         sent
     }
@@ -202,6 +224,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             tag: 0,
             key,
             memory,
+            lent: None,
             is_copy: false,
             push: None,
         };
@@ -254,7 +277,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             Err(failure) => return self.queue_answer(from, number, Err(failure)),
         };
         let bytes = memory.length();
-        if bytes <= self.options.inline_bytes_max {
+        if bytes <= self.inline_bytes_to(from) {
             let packet = answer(First::inline(0, short(bytes)), number, Ok(()));
             if let Err(failure) = self.queue_inline(from, packet, &Cargo::Memory(&memory)) {
                 return self.queue_answer(from, number, Err(failure));
@@ -287,14 +310,28 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             tag: 0,
             key: remote.key,
             memory: Some(memory.clone()),
+            lent: None,
             is_copy: false,
             push: None,
         };
         let own = self.operations.insert(operation);
-        let first = First { flags: 0, body: Body::Fetch, chunk: 0, length: 0 };
+        if self.lends && !self.is_near(from) && bytes >= self.options.lent_bytes_min {
+            // The endpoint is polled just now, and cannot be asked.
+            self.to_lend.push((from, number, own));
+        } else {
+            self.answer_read(from, number, own, None);
+        }
+    }
+
+    /// Answers a read of a body that the peer has to fetch.
+    fn answer_read(&mut self, from: PeerId, number: u64, own: u64, lent: Option<RemoteKey>) {
+        let Some(operation) = self.operations.get_mut(own) else { return };
+        operation.lent = lent;
+        let Some(memory) = operation.memory.clone() else { return };
+        let first = First::fetch(0, self.stage(from, &memory), lent);
         let mut packet = answer(first, number, Ok(()));
         packet.word(own);
-        self.add_spans(from, &mut packet, &memory);
+        self.add_place(from, &mut packet, &memory, lent);
         self.queue(from, packet);
     }
 
@@ -308,14 +345,17 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         let (key, rights) = (remote.key, Rights { read: false, write: true });
         if first.body == Body::Fetch {
             let total = reader.word()?;
-            let spans = spans(&mut reader, total)?;
+            let place = self.place_of(from, first, &mut reader, total)?;
             match self.reach(remote, total, rights) {
                 Ok(memory) => {
                     let purpose = Purpose::Write { answer: None, key, data };
                     let fetch = Fetch::new(from, Some(number), total, memory, purpose);
-                    self.start_fetch(fetch, spans);
+                    self.start_fetch(fetch, place);
                 }
-                Err(failure) => self.queue_answer(from, number, Err(failure)),
+                Err(failure) => {
+                    self.leave(from, &place);
+                    self.queue_answer(from, number, Err(failure));
+                }
             }
             return Some(());
         }
@@ -459,10 +499,10 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         match first.body {
             Body::Fetch => {
                 let (theirs, total) = (reader.word()?, reader.word()?);
-                let spans = spans(&mut reader, total)?;
+                let place = self.place_of(from, first, &mut reader, total)?;
                 (total == memory.length() as u64).then_some(())?;
                 let fetch = Fetch::new(from, Some(theirs), total, memory, purpose);
-                self.start_fetch(fetch, spans);
+                self.start_fetch(fetch, place);
             }
             Body::Chunk => {
                 (first.length as usize == memory.length()).then_some(())?;

@@ -1,11 +1,13 @@
 //! Sending messages, and the bodies of all parcels.
 
-use weft_fabric::Endpoint;
+use weft_fabric::{Access, Audience, Endpoint, Issued, LocalRange, RemoteKey, Value};
 
-use crate::machine::{Core, Door, Rdm};
+use crate::machine::{Core, Door, LEND, Rdm};
 use crate::memory::{Memory, Span, Surface};
 use crate::outcome::{Begun, Failure, Kind, Refusal};
-use crate::packet::{ANSWERED, Body, Code, DATA, First, Packet, Reader, SPANS_MAX};
+use crate::packet::{
+    ANSWERED, Body, Code, DATA, First, PACKET_BYTES, Packet, Reader, SPANS_MAX, Staged,
+};
 use crate::peers::PeerId;
 
 /// The name of a message.
@@ -39,6 +41,8 @@ pub(crate) struct Operation<S: Surface> {
     pub(crate) key: u64,
     /// The source of a body, or the target of an answer.
     pub(crate) memory: Option<S::Memory>,
+    /// The key by which the peer gets it from where it is.
+    pub(crate) lent: Option<RemoteKey>,
     /// The memory is a copy: the operation is over for its caller, and its end is told to nobody.
     pub(crate) is_copy: bool,
     pub(crate) push: Option<Push>,
@@ -123,11 +127,17 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         (how, token): (How, Option<S::Token>),
     ) -> Result<Begun, Refusal> {
         let length = memory.length();
-        let is_inline = length <= self.core.options.inline_bytes_max;
-        if !is_inline && how == How::Injected {
+        if length > self.core.options.inline_bytes_max && how == How::Injected {
             return Err(Refusal::TooLong);
         }
+        let is_inline = length <= self.core.inline_bytes_to(to);
         let answered = how == How::Delivered;
+        if is_inline && !answered {
+            let mut packet = begin(label);
+            name(&mut packet, label, First::inline(flags, short(length)));
+            self.emit_inline(door, to, &mut packet, &Cargo::Memory(memory))?;
+            return Ok(Begun::Over);
+        }
         // A chunk: the memory is free at once, if nobody waits for the delivery.
         let is_short = !is_inline && !answered && length <= self.core.options.chunk_bytes_max;
         if is_short
@@ -151,6 +161,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         // memory is free, and receive then what the peer sends meanwhile.
         let memory = if is_short { memory.copy() } else { Ok(memory.clone()) };
         let memory = &memory.map_err(|_| Refusal::TooLong)?;
+        let lent = if is_short || is_inline { None } else { self.lend(door, to, memory) };
         let operation = Operation {
             peer: to,
             token,
@@ -159,11 +170,13 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             tag: label.tag.unwrap_or(0),
             key: 0,
             memory: Some(memory.clone()),
+            lent,
             is_copy: is_short,
             push: None,
         };
         self.core.copies_kept += usize::from(is_short);
         let number = self.core.operations.insert(operation);
+        let mut staged = None;
         let sent = if is_inline {
             let first = First::inline(flags | ANSWERED, short(length));
             let mut packet = begin(label);
@@ -171,17 +184,36 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             packet.word(number);
             self.emit_inline(door, to, &mut packet, &Cargo::Memory(memory))
         } else {
-            let first = First { flags, body: Body::Fetch, chunk: 0, length: 0 };
+            staged = self.core.stage(to, memory);
             let mut packet = begin(label);
-            name(&mut packet, label, first);
+            name(&mut packet, label, First::fetch(flags, staged, lent));
             packet.word(number);
-            self.core.add_spans(to, &mut packet, memory);
+            self.core.add_place(to, &mut packet, memory, lent);
             self.emit(door, to, &packet)
         };
         if sent.is_err() {
             self.core.remove_operation(number);
+            self.core.unstage(to, staged);
         }
         sent.map(|()| if is_short { Begun::Over } else { Begun::UnderWay })
+    }
+
+    /// Lends a long body to a peer of another node, which then reads it where it is.
+    pub(crate) fn lend(&mut self, door: Door, to: PeerId, memory: &S::Memory) -> Option<RemoteKey> {
+        let (lend, handle) = (self.lend?, door?);
+        if memory.length() < self.core.options.lent_bytes_min || self.core.is_near(to) {
+            return None;
+        }
+        let region = lend(&mut self.endpoint, memory)?;
+        let (whole, reader) = (LocalRange::whole(&region), Audience::Peer(handle));
+        match self.endpoint.grant(whole, reader, Access::READ, LEND) {
+            Ok(Issued::Done(Value::Key(key))) => {
+                self.core.lent.insert(key, region);
+                Some(key)
+            }
+            // The body goes by chunks.
+            _ => None,
+        }
     }
 
     /// Sends a packet with as many bytes of the body as fit, and the others behind it. If the first
@@ -195,13 +227,17 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
         cargo: &Cargo<'_, S::Memory>,
     ) -> Result<(), Refusal> {
         let length = cargo.length();
-        let part = length.min(packet.room());
-        if part > 0 {
-            cargo.read(0, packet.space(part)).map_err(|_| Refusal::TooLong)?;
+        let mut at = length.min(packet.room());
+        if at > 0 {
+            cargo.read(0, packet.space(at)).map_err(|_| Refusal::TooLong)?;
+        }
+        if at < length {
+            let most = self.core.peers.at(to).packet_bytes;
+            fill_behind(packet, &mut at, cargo, most).map_err(|_| Refusal::TooLong)?;
         }
         self.emit(door, to, packet)?;
-        if part < length {
-            self.emit_more(door, to, part, cargo);
+        if at < length {
+            self.emit_more(door, to, at, cargo);
         }
         Ok(())
     }
@@ -209,8 +245,9 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
     #[inline(never)]
     fn emit_more(&mut self, door: Door, to: PeerId, mut at: usize, cargo: &Cargo<'_, S::Memory>) {
         let mut refused = false;
+        let most = self.core.peers.at(to).packet_bytes;
         while at < cargo.length() {
-            let packet = next_part(&mut at, cargo);
+            let packet = next_part(&mut at, cargo, most);
             refused = refused || self.emit(door, to, &packet).is_err();
             if refused {
                 self.core.queue(to, packet);
@@ -220,21 +257,39 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
 
     /// Sends parts of the bodies that were asked for, as far as there are chunks.
     pub(crate) fn push_parts(&mut self) {
-        while let Some(number) = self.core.pushing.pop_front() {
-            while self.core.push_part(number) {}
+        while let Some(peer) = self.core.pushing.pop_front() {
+            self.core.peers.at(peer).is_pushed = false;
+            while self.core.push_part(peer) {}
         }
     }
 }
 
-/// The next packet of a body.
-fn next_part<M: Memory>(at: &mut usize, cargo: &Cargo<'_, M>) -> Packet {
+/// The next packet of a body, of up to `most` bytes.
+fn next_part<M: Memory>(at: &mut usize, cargo: &Cargo<'_, M>, most: usize) -> Packet {
     let mut packet = Packet::new(Code::More);
     let part = (cargo.length() - *at).min(packet.room());
     // Memory that went away between two packets: the peer gets zeros, which is as good as what the
     // program promised.
     let _ = cargo.read(*at, packet.space(part));
     *at += part;
+    let _ = fill_behind(&mut packet, at, cargo, most);
     packet
+}
+
+/// Adds bytes of a body to a full packet, for a peer that takes packets of `most` bytes.
+fn fill_behind<M: Memory>(
+    packet: &mut Packet,
+    at: &mut usize,
+    cargo: &Cargo<'_, M>,
+    most: usize,
+) -> Result<(), Failure> {
+    let part = (cargo.length() - *at).min(most - PACKET_BYTES);
+    if part > 0 {
+        let filled = cargo.read(*at, packet.space_behind(part));
+        *at += part;
+        filled?;
+    }
+    Ok(())
 }
 
 #[inline]
@@ -255,15 +310,51 @@ fn name(packet: &mut Packet, label: Label, first: First) {
 }
 
 impl<E: Endpoint, S: Surface> Core<E, S> {
+    /// Bytes of a body that goes in the mailbox to a peer, at most.
+    pub(crate) fn inline_bytes_to(&mut self, to: PeerId) -> usize {
+        let near = self.options.inline_bytes_max;
+        if self.is_near(to) { near } else { near.max(self.options.far_inline_bytes_max) }
+    }
+
+    /// Copies the first bytes of a body to a chunk for a peer of another node, which so gets them
+    /// as soon as it has matched. They may stay there for long, so half of the chunks are left to
+    /// bodies that were asked for: those must not wait for what nobody receives.
+    pub(crate) fn stage(&mut self, to: PeerId, memory: &S::Memory) -> Option<Staged> {
+        let has_many = self.peers.at(to).chunks >= self.pool.share() / 2;
+        if self.is_near(to) || has_many || self.pool.taken() >= self.pool.share() {
+            return None;
+        }
+        let length = memory.length().min(self.options.chunk_bytes);
+        let chunk = self.chunk_for(to, (memory, 0, length))?.ok()?;
+        Some(Staged { chunk, length: short(length) })
+    }
+
+    /// Takes a chunk back that was not sent.
+    pub(crate) fn unstage(&mut self, to: PeerId, staged: Option<Staged>) {
+        if let Some(Staged { chunk, .. }) = staged {
+            self.take_back(to, chunk);
+        }
+    }
+
     /// True if a body of this length may go in a chunk to a peer.
     pub(crate) fn fits_chunk(&mut self, to: PeerId, length: usize) -> bool {
         let reads = !self.is_near(to) || self.is_own(to) || self.peers.at(to).maps;
         length <= self.options.chunk_bytes_max && reads
     }
 
-    /// Adds where the kernel finds a body, or that it does not: its length, then the spans.
-    pub(crate) fn add_spans(&mut self, to: PeerId, packet: &mut Packet, memory: &S::Memory) {
+    /// Adds where a body is: its length, then the key by which it is lent, or the spans where the
+    /// kernel finds it, or nothing.
+    pub(crate) fn add_place(
+        &mut self,
+        to: PeerId,
+        packet: &mut Packet,
+        memory: &S::Memory,
+        lent: Option<RemoteKey>,
+    ) {
         packet.word(memory.length() as u64);
+        if let Some(key) = lent {
+            packet.word(key.0);
+        }
         let near = self.is_near(to) && self.options.kernel;
         let spans = if near { memory.spans() } else { None };
         let fit = |spans: &Vec<Span>| spans.len() <= SPANS_MAX.min(packet.room() / 16);
@@ -280,52 +371,67 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         mut packet: Packet,
         cargo: &Cargo<'_, S::Memory>,
     ) -> Result<(), Failure> {
+        let most = self.peers.at(to).packet_bytes;
         let mut at = cargo.length().min(packet.room());
         cargo.read(0, packet.space(at))?;
+        fill_behind(&mut packet, &mut at, cargo, most)?;
         self.queue(to, packet);
         while at < cargo.length() {
-            let packet = next_part(&mut at, cargo);
+            let packet = next_part(&mut at, cargo, most);
             self.queue(to, packet);
         }
         Ok(())
     }
 
-    /// The peer asks for a body: number here, number there, bytes.
+    /// The peer asks for a body: number here, number there, the first byte that it wants, the end.
     pub(crate) fn asked(&mut self, from: PeerId, mut reader: Reader<'_>) -> Option<()> {
-        let (number, fetch, wanted) = (reader.word()?, reader.word()?, reader.word()?);
+        let (number, fetch) = (reader.word()?, reader.word()?);
+        let place = |word: u64| usize::try_from(word).ok();
+        let (at, end) = (place(reader.word()?)?, place(reader.word()?)?);
         let operation = self.operations.get_mut(number)?;
         let length = operation.memory.as_ref().map_or(0, Memory::length);
-        let end = usize::try_from(wanted).ok()?;
-        if operation.peer != from || operation.push.is_some() || end > length {
+        if operation.peer != from || operation.push.is_some() || at > end || end > length {
             return None;
         }
-        operation.push = Some(Push { fetch, at: 0, end });
-        self.pushing.push_back(number);
+        operation.push = Some(Push { fetch, at, end });
+        self.peers.at(from).pushes.push_back(number);
+        if !std::mem::replace(&mut self.peers.at(from).is_pushed, true) {
+            self.pushing.push_back(from);
+        }
         Some(())
     }
 
-    /// A chunk is free again: the operations that wait for one go on.
+    /// A chunk is free again: the peers that wait for one go on.
     pub(crate) fn released(&mut self) {
         self.pushing.append(&mut self.starved);
     }
 
-    /// Queues one part of a body. False if there is none, or no chunk for it.
-    fn push_part(&mut self, number: u64) -> bool {
-        let Some(operation) = self.operations.get(number) else { return false };
-        let (Some(push), Some(memory)) = (operation.push, operation.memory.clone()) else {
-            return false;
+    /// Queues the next part of the first body that a peer asked for: each body is sent whole before
+    /// the next, so that its receive ends early. False if there is none, or no chunk for it.
+    fn push_part(&mut self, peer: PeerId) -> bool {
+        let it = self.peers.at(peer);
+        let Some(number) = it.pushes.front().copied() else { return false };
+        let has_share = it.chunks < self.pool.share();
+        let operation = self.operations.get(number);
+        let left = |push: &Push| push.at < push.end;
+        let push = operation.and_then(|operation| operation.push).filter(left);
+        let (Some(push), Some(operation)) = (push, operation) else {
+            // It has been sent, or has ended.
+            self.peers.at(peer).pushes.pop_front();
+            return true;
         };
-        let (peer, length) = (operation.peer, (push.end - push.at).min(self.options.chunk_bytes));
-        if length == 0 {
-            return false;
-        }
-        let Some(chunk) = self.chunk_for(peer, (&memory, push.at, length)) else {
-            self.starved.push_back(number);
+        let length = (push.end - push.at).min(self.options.chunk_bytes);
+        let memory = operation.memory.clone().filter(|_| has_share);
+        let chunk = memory.and_then(|memory| self.chunk_for(peer, (&memory, push.at, length)));
+        let Some(chunk) = chunk else {
+            if !std::mem::replace(&mut self.peers.at(peer).is_pushed, true) {
+                self.starved.push_back(peer);
+            }
             return false;
         };
         let Ok(chunk) = chunk else {
             self.end_operation(number, Err(Failure::Fault));
-            return false;
+            return true;
         };
         let first = First { flags: 0, body: Body::Chunk, chunk, length: short(length) };
         let mut packet = Packet::new(Code::Part);

@@ -69,8 +69,15 @@ struct Run {
 
 impl Run {
     fn new(seed: u64, count: u32) -> Self {
+        Self::with(seed, count, [512, 4096][usize::from(seed % 3 == 1)])
+    }
+
+    /// A run in which so many bytes go in the mailbox to another node.
+    fn with(seed: u64, count: u32, far_inline_bytes_max: usize) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let [longer, lends] = [1, 2].map(|bit| (seed / bit).is_multiple_of(2));
         let settings = Settings {
+            message_bytes_max: if longer { 1280 } else { 120 },
             mailbox_depth: [2, 16, 256][random.random_range(0..3)],
             control_ns: [0, 5_000][random.random_range(0..2)],
             ordered: random.random(),
@@ -85,6 +92,8 @@ impl Run {
             chunks: [2, 5, 16][random.random_range(0..3)],
             chunk_bytes: 8192,
             chunk_bytes_max: 4096,
+            far_inline_bytes_max,
+            lent_bytes_min: if lends { 10_000 } else { usize::MAX },
             slice_bytes: [1000, 1 << 20][random.random_range(0..2)],
             budget: [1, 64][random.random_range(0..2)],
             operations_max: 64,
@@ -571,7 +580,7 @@ fn a_message_to_oneself_of_a_chunk_is_over_before_a_receive_is_there() {
 #[test]
 fn short_sends_are_over_before_receives_are_there_and_a_dead_peer_frees_them() {
     for seed in 0..8 {
-        let mut run = Run::new(seed, 2);
+        let mut run = Run::with(seed, 2, 512);
         let names = [run.name(0, 1), run.name(1, 0)];
         let label = Label { tag: Some(1), data: None };
         let count = 100;
@@ -624,7 +633,7 @@ fn short_sends_are_over_before_receives_are_there_and_a_dead_peer_frees_them() {
 #[test]
 fn messages_that_wait_at_another_node_hold_no_chunk() {
     let world = SimWorld::new(Settings::seeded(5));
-    let options = Options { maps: false, ..Options::default() };
+    let options = Options { maps: false, far_inline_bytes_max: 512, ..Options::default() };
     let [mut one, mut other] = [1, 2].map(|node| {
         let endpoint = world.transport(NodeId(node), 1000).open(&EndpointOptions::default());
         End::new(endpoint.expect("an endpoint"), node, options.clone())

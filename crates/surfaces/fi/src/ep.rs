@@ -13,7 +13,7 @@ use crate::av::AvObject;
 use crate::cntr::CntrObject;
 use crate::cq::CqObject;
 use crate::domain::DomainObject;
-use crate::memory::Host;
+use crate::memory::{Host, lend};
 use crate::message::{MSG, TAGGED};
 use crate::pointers::{In, Object, Out, Table, head, table};
 use crate::rest::rest;
@@ -52,7 +52,7 @@ fn datagrams() -> Result<Datagrams, String> {
     let program = program.as_deref().and_then(|path| path.file_name());
     let title = format!("fi {}", program.unwrap_or_default().to_string_lossy());
     let opening = Opening::named(&title).map_err(|error| words(&error))?;
-    let opening = opening.starting_daemon_by(&weft_command()).driven_by(Driver::Thread);
+    let opening = opening.starting_daemon_by(&weft_command()).driven_by(Driver::Alternating);
     let endpoint = opening.without_signals().open().map_err(|error| words(&error))?;
     let mut random = [0; 16];
     let flags = rustix::rand::GetRandomFlags::empty();
@@ -61,8 +61,8 @@ fn datagrams() -> Result<Datagrams, String> {
     let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
     let memory = Host::new(number(word));
     host::log(&info::options().to_string());
-    Rdm::new(endpoint, memory, info::options().clone(), number(birth))
-        .map_err(|error| words(&error))
+    let rdm = Rdm::new(endpoint, memory, info::options().clone(), number(birth));
+    rdm.map(|rdm| rdm.lending(lend)).map_err(|error| words(&error))
 }
 
 /// The command that starts a daemon: the one that was built or installed with this library, else

@@ -1,8 +1,11 @@
 //! Memory of the program, as the protocol sees it; copies by the kernel from other processes.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use weft_fabric::{Endpoint, HostMemory};
+use weft_open::AnyEndpoint;
 use weft_rdm::atomics::Call;
 use weft_rdm::{Fault, Introduction, Memory, Span, Surface};
 
@@ -29,6 +32,25 @@ pub struct Pieces {
     beside: Option<Arc<Beside>>,
     /// Only a part of it may be there.
     is_guarded: bool,
+}
+
+/// Registers memory of the program where it is, so that a peer of another host can be allowed to
+/// read it. `None` for several pieces, and for memory that may not be there.
+pub fn lend(
+    endpoint: &mut AnyEndpoint,
+    memory: &Pieces,
+) -> Option<<AnyEndpoint as Endpoint>::Region> {
+    let (address, length) = memory.whole;
+    if memory.is_guarded || memory.beside.is_some() {
+        return None;
+    }
+    let base = NonNull::new(std::ptr::with_exposed_provenance_mut(address))?;
+    // SAFETY: the program keeps the memory until the operation ends (fi_msg(3)), and then the peer
+    // has got all that it wanted, or has ended. Nobody is allowed to write by this. If the program
+    // gives the memory back before the revocation is over, then a peer that breaks the rules gets
+    // what is there by then, or the kernel refuses to send it.
+    let memory = unsafe { weft_memory::Memory::in_place(base, length) }.ok()?;
+    endpoint.register_memory(&memory).ok()
 }
 
 /// The properties of memory beside its first address and its bytes.

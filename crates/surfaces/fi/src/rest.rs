@@ -19,6 +19,8 @@ const NAP: Duration = Duration::from_micros(100);
 const LOOKS_MAX: u32 = 512;
 /// The least, where peers need the processor of this program first.
 const LOOKS_MIN: u32 = 4;
+/// The least where the last packet came from another host: an answer over TCP takes so many.
+const LOOKS_MIN_FAR: u32 = 32;
 /// After so many waits that took a rest, one looks for long: it may pay off again.
 const RESTS_MAX: u32 = 64;
 /// A yield of this duration let another thread run.
@@ -30,20 +32,23 @@ const LONG: Duration = Duration::from_micros(2);
 pub struct Patience {
     looks: u32,
     looks_max: u32,
+    looks_min: u32,
     has_rested: bool,
     rests: u32,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { looks: 0, looks_max: LOOKS_MAX, has_rested: false, rests: 0 }
+        let (looks_max, looks_min) = (LOOKS_MAX, LOOKS_MIN);
+        Self { looks: 0, looks_max, looks_min, has_rested: false, rests: 0 }
     }
 }
 
 impl Patience {
-    /// A look has found something or nothing.
+    /// A look has found something or nothing. The last packet came from another host or not.
     #[inline]
-    pub fn looked(&mut self, found: bool) {
+    pub fn looked(&mut self, found: bool, is_far: bool) {
+        self.looks_min = if is_far { LOOKS_MIN_FAR } else { LOOKS_MIN };
         if !found {
             self.looks += 1;
         } else if self.looks > 0 || self.has_rested {
@@ -53,7 +58,7 @@ impl Patience {
 
     fn learn(&mut self) {
         let times = if self.has_rested { self.looks_max / 2 } else { self.looks_max * 2 };
-        self.looks_max = times.clamp(LOOKS_MIN, LOOKS_MAX);
+        self.looks_max = times.clamp(self.looks_min, LOOKS_MAX);
         if self.has_rested {
             self.rests += 1;
             if self.rests.is_multiple_of(RESTS_MAX) {
@@ -66,7 +71,7 @@ impl Patience {
     /// True when so many looks found nothing that the program is to rest.
     #[inline]
     pub fn is_over(&mut self) -> bool {
-        let is_over = self.looks >= self.looks_max;
+        let is_over = self.looks >= self.looks_max.max(self.looks_min);
         if is_over {
             self.looks = 0;
         }
@@ -119,15 +124,19 @@ mod tests {
 
     /// A wait that found something behind so many looks. Returns whether it rested.
     fn wait(patience: &mut Patience, looks: u32) -> bool {
+        wait_for(patience, looks, false)
+    }
+
+    fn wait_for(patience: &mut Patience, looks: u32, is_far: bool) -> bool {
         let mut has_rested = false;
         for _ in 0..looks {
-            patience.looked(false);
+            patience.looked(false, is_far);
             if patience.is_over() {
                 patience.rested();
                 has_rested = true;
             }
         }
-        patience.looked(true);
+        patience.looked(true, is_far);
         has_rested
     }
 
@@ -141,6 +150,9 @@ mod tests {
             wait(&mut patience, 10_000);
         }
         assert!(wait(&mut patience, 2 * LOOKS_MIN), "one that has to run first gets the processor");
+        assert!(!wait_for(&mut patience, LOOKS_MIN_FAR - 1, true), "an answer of another host");
+        assert!(wait_for(&mut patience, 10_000, true));
+        assert!(wait(&mut patience, 2 * LOOKS_MIN_FAR));
         let mut waits = 0;
         while wait(&mut patience, 100) {
             waits += 1;

@@ -264,12 +264,12 @@ impl State {
     pub fn progress(&mut self, number: usize) -> bool {
         let ep = self.endpoints[number].as_mut().expect("an endpoint is bound as long as it lives");
         let events = ep.rdm.poll();
-        let any = ep.rdm.outcomes() > 0;
+        let (any, is_far) = (ep.rdm.outcomes() > 0, ep.rdm.heard_far());
         if any {
             self.settle(number);
         }
         let found = any || events > 0;
-        self.patience.looked(found);
+        self.patience.looked(found, is_far);
         found
     }
 

@@ -34,6 +34,7 @@ pub mod fork_server;
 pub mod host;
 pub mod kv;
 pub mod linear;
+pub mod mpi;
 pub mod namespace;
 pub mod node;
 pub mod process;

@@ -24,8 +24,10 @@ pub fn every_size_arrives_unchanged<B: Bench>() {
 pub fn a_message_that_is_too_long_is_refused<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
-    let maximum = rig.endpoint(0).capabilities().message_bytes_max;
-    assert!(maximum >= 120, "a transport offers at least Extoll's 120 bytes");
+    let for_all = rig.endpoint(0).capabilities().message_bytes_max;
+    let maximum = rig.endpoint(0).message_bytes_to(peer);
+    assert!(for_all >= 120, "a transport offers at least Extoll's 120 bytes");
+    assert!(maximum >= for_all, "no peer takes less than all do");
     let bytes = pattern(1, maximum + 1);
     let refused = SendError::TooLong { length: maximum + 1, maximum };
     let header = MessageHeader::default();

@@ -210,11 +210,7 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
         parts: &[&[u8]],
     ) -> Result<(), SendError> {
         match self.door.open() {
-            Some(far) => {
-                // A port carries more than this endpoint promises for each peer.
-                self.capabilities.check_message(header, parts)?;
-                far.send_short(to, header, parts)
-            }
+            Some(far) => far.send_short(to, header, parts),
             None => Err(SendError::UnknownPeer),
         }
     }
@@ -353,6 +349,14 @@ impl<C: Cards + 'static> Endpoint for LayeredEndpoint<C> {
             (Way::Near(peer), _) => self.near.peer_address(peer),
             (Way::Far(peer), State::Open(far)) => far.peer_address(peer),
             (Way::Far(_), _) => None,
+        }
+    }
+
+    fn message_bytes_to(&self, peer: Peer) -> usize {
+        match (way(peer), &self.door.state) {
+            // A port carries more than this endpoint promises for all peers.
+            (Way::Far(_), State::Open(far)) => far.capabilities().message_bytes_max,
+            _ => self.capabilities.message_bytes_max,
         }
     }
 

@@ -3,7 +3,9 @@
 //! # Invariants
 //! - An endpoint without a port polls its memory alone.
 //! - A port with nothing to tell is looked at less often than the memory, because a look costs more
-//!   than a message on the own node. Its own thread tells when there is something.
+//!   than a message on the own node. Its own thread tells when there is something. Behind an event
+//!   of the port each poll looks for a while, unless the memory tells something: a program that
+//!   talks with a peer of another node waits for an answer that looks alone find.
 //! - A sleep ends with the first event of either transport, or when a port is wanted or there.
 
 use std::os::fd::BorrowedFd;
@@ -20,6 +22,9 @@ use crate::port::sleep_on;
 
 /// Polls that leave out a port with nothing to tell, at most.
 const SKIPPED_MAX: u32 = 16;
+/// Looks that find nothing behind an event of the port, before polls leave it out: an answer from
+/// another node takes some ten.
+const EAGER: u32 = 256;
 /// Longest sleep before both transports are looked at.
 const SLICE: Duration = Duration::from_millis(100);
 /// How soon to look again at a port that the descriptor does not watch.
@@ -32,6 +37,8 @@ pub(crate) struct Turns {
     skipped: u32,
     /// Polls that leave it out before the next look.
     left: u32,
+    /// Looks that may find nothing before polls leave it out.
+    eager: u32,
     far_first: bool,
 }
 
@@ -56,8 +63,19 @@ impl Turns {
 
     /// A look has found so many events.
     fn found(&mut self, events: usize) {
-        self.skipped = if events > 0 { 0 } else { (2 * self.skipped + 1).min(SKIPPED_MAX) };
+        if events > 0 {
+            (self.skipped, self.eager) = (0, EAGER);
+        } else if self.eager > 0 {
+            self.eager -= 1;
+        } else {
+            self.skipped = (2 * self.skipped + 1).min(SKIPPED_MAX);
+        }
         self.left = self.skipped;
+    }
+
+    /// The memory has told something: looks at the port would delay what it tells next.
+    fn told_by_memory(&mut self) {
+        self.eager = 0;
     }
 }
 
@@ -131,6 +149,9 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
                 sink(event);
             }
         });
+        if events > 0 {
+            self.turns.told_by_memory();
+        }
         events
     }
 
@@ -370,9 +391,13 @@ mod tests {
     fn a_port_that_tells_nothing_is_looked_at_less_often() {
         let mut turns = Turns::default();
         assert_eq!(looks(&mut turns, 100, 1), 100, "each poll, while there is something");
+        let eager = usize::try_from(EAGER).expect("few");
+        assert_eq!(looks(&mut turns, eager, 0), eager, "an answer may come soon");
         // Behind 0, 1, 3, 7, 15 and then 16 that leave it out.
         assert_eq!(looks(&mut turns, 1 + 2 + 4 + 8 + 16 + 17, 0), 6);
         assert_eq!(looks(&mut turns, 17, 1), 1);
         assert_eq!(looks(&mut turns, 10, 1), 10, "behind an event at once again");
+        turns.told_by_memory();
+        assert_eq!(looks(&mut turns, 1 + 2 + 4 + 8, 0), 4, "the memory has more to tell");
     }
 }

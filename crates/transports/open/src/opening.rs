@@ -46,6 +46,9 @@ pub enum Driver {
     /// The same, and it polls most of the time: of two providers over TCP the one is taken that
     /// needs fewer system calls then.
     Polling,
+    /// The program polls while it waits, and computes for long between that: the provider is that
+    /// of [`Driver::Polling`], and a thread answers peers as for [`Driver::Thread`].
+    Alternating,
 }
 
 /// The address whose interface an endpoint uses between hosts.
@@ -403,7 +406,7 @@ impl Opening {
         transport: OfiTransport<C>,
     ) -> OfiTransport<C> {
         let transport = match self.driver {
-            Driver::Thread => transport,
+            Driver::Thread | Driver::Alternating => transport,
             Driver::Owner | Driver::Polling => transport.driven_by_owner(),
         };
         match self.thread_holds {

@@ -30,7 +30,7 @@ impl HostPorts {
         };
         let wanted = match self.driver {
             Driver::Thread | Driver::Owner => Ports::between_hosts(wanted)?,
-            Driver::Polling => Ports::for_polling(wanted)?,
+            Driver::Polling | Driver::Alternating => Ports::for_polling(wanted)?,
         }
         .wanted;
         let loopback = || loopback(wanted.provider.as_deref()?);

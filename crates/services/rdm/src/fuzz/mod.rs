@@ -10,6 +10,7 @@ use weft_fabric::{
 };
 
 use crate::atomics::{Call, Datatype, Operator};
+use crate::packet::VERSION;
 use crate::{How, Kind, Label, Options, Registration, Remote, Rights, Wanted};
 
 pub use surroundings::{Bytes, End, Fake};
@@ -74,7 +75,7 @@ pub fn fuzz_peer<T: Transport>(
     // Windows of the simulator are calls that take time.
     let options = Options { maps: false, kernel: flags & 1 == 0, ..Options::default() };
     let mut victim = End::new(open(), 1, options.clone());
-    let mut friend = End::new(open(), 2, options);
+    let mut friend = End::new(open(), 2, options.clone());
     let mut hostile = open();
     let rights = Rights { read: true, write: true };
     victim.rdm.register(KEY, Registration { memory: Bytes::zeros(9000), base: 0, rights });
@@ -82,7 +83,8 @@ pub fn fuzz_peer<T: Transport>(
     let (address, birth) = victim.rdm.name();
     let to = hostile.connect_within(address, PATIENCE).expect("it is there");
     if flags & 2 == 0 {
-        let hello = [1, BIRTH, birth, 7, 8, 77, 1, 16 << 32 | 65536];
+        let chunks = u64::from(options.chunks) << 32 | options.chunk_bytes as u64;
+        let hello = [VERSION, BIRTH, birth, 7, 8, 77, 1, chunks];
         send(&mut hostile, to, 1, &hello.map(u64::to_le_bytes).concat());
     }
     for token in 0..4 {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 
-use weft_fabric::Endpoint;
+use weft_fabric::{Endpoint, Region};
 
 use crate::atomics::Call;
 use crate::{Fault, Introduction, Memory, Options, Outcome, PeerId, Rdm, Span, Surface};
@@ -153,6 +153,14 @@ impl Surface for Fake {
     }
 }
 
+/// A region with the bytes of memory.
+fn lend<E: Endpoint>(endpoint: &mut E, memory: &Bytes) -> Option<E::Region> {
+    let bytes = memory.to_vec();
+    let region = endpoint.register(bytes.len() as u64).ok()?;
+    region.write(0, &bytes).ok()?;
+    Some(region)
+}
+
 /// An end, and what was reported to it.
 pub struct End<E: Endpoint> {
     /// The datagrams.
@@ -169,7 +177,7 @@ impl<E: Endpoint> End<E> {
     pub fn new(endpoint: E, process: u32, options: Options) -> Self {
         let birth = u64::from(process) * 1_000_003;
         let rdm = Rdm::new(endpoint, Fake { process }, options, birth).expect("memory for chunks");
-        Self { rdm, outcomes: Vec::new() }
+        Self { rdm: rdm.lending(lend), outcomes: Vec::new() }
     }
 
     /// Another end as a peer.
