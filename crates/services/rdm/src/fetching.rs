@@ -128,8 +128,8 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         }
     }
 
-    /// Gets the first bytes of a body from their chunk, and the others where they were lent, or asks
-    /// for them.
+    /// Gets the first bytes of a body from their chunk, and the others where they were lent, or
+    /// asks for them.
     fn get_or_ask(&mut self, number: u64, staged: Option<Staged>, lent: Option<RemoteKey>) {
         let Some(fetch) = self.fetches.get(number) else { return };
         let (peer, wanted) = (fetch.peer, fetch.memory.length());

@@ -81,8 +81,8 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         }
     }
 
-    /// Gets a range of a body that is fetched from where the peer lent it. False if there are too many
-    /// such bodies.
+    /// Gets a range of a body that is fetched from where the peer lent it. False if there are too
+    /// many such bodies.
     pub(crate) fn take_loan(
         &mut self,
         (peer, fetch): (PeerId, u64),

@@ -56,6 +56,9 @@ enum Work {
     Task(Task),
 }
 
+/// Fewer than the rounds after which a file is given up.
+const FLIPS_MAX: u32 = 3;
+
 struct World<'a> {
     random: ChaCha8Rng,
     source_files: &'a Files,
@@ -68,7 +71,9 @@ struct World<'a> {
     works: Vec<Work>,
     walk: VecDeque<TreePath>,
     walked: bool,
-    flips: bool,
+    /// How often bits of each file may still be flipped on the way: a file that is damaged in every
+    /// round is given up.
+    flips: BTreeMap<TreePath, u32>,
     sent: u64,
     summary: Option<Summary>,
 }
@@ -93,7 +98,10 @@ impl<'a> World<'a> {
             works: Vec::new(),
             walk: source_files.keys().cloned().collect(),
             walked: false,
-            flips,
+            flips: source_files
+                .keys()
+                .map(|path| (path.clone(), if flips { FLIPS_MAX } else { 0 }))
+                .collect(),
             sent: 0,
             summary: None,
         }
@@ -211,9 +219,18 @@ impl<'a> World<'a> {
             all.push(Ok((Leaf { hash: hash(read), ..leaf }, Steadiness::Same)));
         }
         self.sent += bytes.len() as u64;
-        if self.flips && !bytes.is_empty() && self.random.random_bool(0.1) {
+        if !bytes.is_empty() && self.random.random_bool(0.1) {
             let index = self.random.random_range(0..bytes.len());
-            bytes[index] ^= 4;
+            let mut end = 0;
+            let piece = pieces.iter().find(|piece| {
+                end += usize::try_from(piece.length).expect("small");
+                index < end
+            });
+            let left = piece.and_then(|piece| self.flips.get_mut(&piece.path));
+            if let Some(left @ 1..) = left {
+                *left -= 1;
+                bytes[index] ^= 4;
+            }
         }
         let block = self.source.loaded(block, all).expect("all was read");
         self.blocks.push((block, bytes));

@@ -54,10 +54,10 @@ fn descriptors(daemon: u32) -> usize {
 }
 
 /// Ends one rank of each of `WEFT_E2E_KILLS` jobs, 50 unless that is set, at the moment of a seed:
-/// from when all have endpoints on. Open MPI 4.1.4 has two faults of its own, which it shows over its
-/// shared memory as well: the launcher hangs if a rank ends while it connects to that ("PMIX ERROR:
-/// UNREACHABLE"), and what prints the stack of a rank that crashes may wait for a lock of that rank.
-/// So this begins later, and has nothing printed.
+/// from when all have endpoints on. Open MPI 4.1.4 has two faults of its own, which it shows over
+/// its shared memory as well: the launcher hangs if a rank ends while it connects to that ("PMIX
+/// ERROR: UNREACHABLE"), and the code that prints the stack of a rank that crashes may wait for a
+/// lock of that rank. So this begins later, and has nothing printed.
 fn end_ranks(
     ranks: usize,
     program: &Path,
