@@ -427,7 +427,8 @@ def socket_exiting():
     for process, log in both[::-1]:
         assert process.wait(LIMIT) == 0, text_of(server[1]) + text_of(log)
     assert f"{clients} clients ended" in text_of(both[1][1]), text_of(both[1][1])
-    over_fabric(server[1])
+    # Many end before they move.
+    assert max(moved(server[1])) > 0, text_of(server[1])
 
 
 def socket_children():

@@ -103,14 +103,20 @@ class Daemon(Servers):
     """A daemon with both servers."""
 
     def __init__(self, *words):
-        super().__init__()
-        listen = [word for name, value in self.options().items() for word in (f"--{name}", value)]
-        self.process = subprocess.Popen([WEFT, "daemon", *listen, *words],
-                                        stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            if "ready at" in line:
-                return
-        raise AssertionError("the daemon ended")
+        told = "cannot listen"
+        # Another case may have taken a port since it was free.
+        while "cannot listen" in told:
+            super().__init__()
+            listen = [word for name, value in self.options().items()
+                      for word in (f"--{name}", value)]
+            self.process = subprocess.Popen([WEFT, "daemon", *listen, *words],
+                                            stderr=subprocess.PIPE, text=True)
+            told = ""
+            for line in self.process.stderr:
+                if "ready at" in line:
+                    return
+                told += line
+        raise AssertionError(f"the daemon ended: {told}")
 
 
 class Programs:

@@ -88,6 +88,13 @@ impl Case {
     }
 }
 
+/// Has cases take turns by their places, as [`Case::in_turn`] does.
+#[must_use]
+pub fn in_turns(cases: Vec<Case>) -> Vec<Case> {
+    let turns = (0..3).cycle();
+    turns.zip(cases).map(|(turn, case)| case.in_turn(turn)).collect()
+}
+
 /// The variable that makes long cases run.
 pub const LONG: &str = "WEFT_E2E_LONG";
 

@@ -14,7 +14,12 @@ use weft_e2e::{Node, Outcome, Running, Skip, cases, program, suite};
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
-    suite::main(cases![
+    let mut cases = suite::in_turns(cases![
+        senseless_packets_do_not_fill_the_log,
+        questions_for_the_status_hold_up_nobody,
+        a_program_that_takes_no_answer_holds_up_nobody,
+    ]);
+    cases.extend(cases![
         a_trap_in_place_of_the_own_daemon_is_not_used,
         all_users_meet_at_the_daemon_of_the_system,
         users_with_daemons_of_their_own_are_told,
@@ -23,12 +28,9 @@ fn main() -> ExitCode {
         connections_that_linger_hold_up_nobody,
         wakeups_hold_up_nobody,
         channels_that_are_refused_hold_up_nobody,
-        senseless_packets_do_not_fill_the_log,
         programs_leave_room_for_others,
         offers_leave_room_for_others,
         endpoints_leave_room_for_others,
-        questions_for_the_status_hold_up_nobody,
-        a_program_that_takes_no_answer_holds_up_nobody,
         a_spy_finds_nothing,
         arbitrary_packets_harm_nobody,
         a_daemon_without_descriptors_waits_for_some,
@@ -36,7 +38,8 @@ fn main() -> ExitCode {
         a_lane_that_another_process_claimed_is_not_used,
         an_invitation_to_the_connection_of_another_user_is_not_claimed,
         a_lane_that_a_child_by_clone_has_mapped_is_not_kept,
-    ])
+    ]);
+    suite::main(cases)
 }
 
 fn succeeds(node: &Node, command: Command) {

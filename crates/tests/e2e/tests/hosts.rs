@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         Case::new("sockets", || run("sockets", &["curl"], "")),
         Case::new("socket_programs", || run("socket_programs", &[], "")),
         Case::new("socket_descriptors", || run("socket_descriptors", &[], "")),
-        Case::new("socket_ends", || run("socket_ends", &[], "")),
+        Case::new("socket_ends", || run("socket_ends", &[], "")).in_turn(0),
         Case::new("socket_exiting", socket_exiting),
         Case::new("socket_children", || run("socket_children", &["gcc"], "")).in_turn(2),
         Case::new("socket_redis", || {
@@ -40,7 +40,8 @@ fn main() -> ExitCode {
         Case::new("socket_iperf", || run("socket_iperf", &["iperf3"], "")),
         Case::new("socket_postgres", || run("socket_postgres", &["pgbench", "setpriv"], ""))
             .long("a database is made and filled"),
-        Case::new("socket_outage", || run("socket_outage", &["curl", "redis-server"], "")),
+        Case::new("socket_outage", || run("socket_outage", &["curl", "redis-server"], ""))
+            .in_turn(2),
         Case::new("socket_dead_host", || run("socket_dead_host", &[], "")),
         Case::new("socket_auto", || run("socket_auto", &[], "")),
         Case::new("without_libfabric", || run("without_libfabric", &[], "")),

@@ -13,11 +13,11 @@ const LIMIT: Duration = Duration::from_secs(120);
 const COUNT: u64 = 120;
 
 fn main() -> ExitCode {
-    let mut cases = cases![
+    let mut cases = suite::in_turns(cases![
         clients_are_killed_amid_a_transfer,
         servers_are_killed_amid_a_transfer,
         the_daemon_is_killed_and_started_again,
-    ];
+    ]);
     for (manner, threads, most) in [
         ("one", 1, true),
         ("threads", 4, true),

@@ -12,12 +12,11 @@ use weft_e2e::mpi::{
 use weft_e2e::{Outcome, Skip, cases, program, suite};
 
 fn main() -> ExitCode {
-    let in_turns = cases![
+    let mut cases = suite::in_turns(cases![
         messages_are_right_between_two_hosts,
         windows_are_right_between_two_hosts,
         windows_by_messages_are_right_between_two_hosts,
-    ];
-    let mut cases: Vec<_> = (0..).zip(in_turns).map(|(turn, case)| case.in_turn(turn)).collect();
+    ]);
     cases.extend(cases![
         windows_of_mpich_are_right_between_two_hosts,
         windows_of_long_messages_come_through,

@@ -79,9 +79,9 @@ fn main() -> ExitCode {
         the_address_sanitizer_finds_nothing,
         a_profiler_is_called_once_for_each_call,
     ];
-    for pes in [1, 2, 5] {
-        cases.push(Case::new(format!("the_rules_hold_on_{pes}_pes"), move || the_rules(pes)));
-    }
+    let on = |pes| Case::new(format!("the_rules_hold_on_{pes}_pes"), move || the_rules(pes));
+    cases.extend([on(1), on(2).in_turn(0), on(5).in_turn(1)]);
+    let mut all = Vec::new();
     for (name, compiler, naming) in [
         ("typed", &["gcc", "-std=c99"][..], Naming::Typed),
         ("twin", &["gcc", "-std=c99"], Naming::Twin),
@@ -89,8 +89,9 @@ fn main() -> ExitCode {
         ("cxx", &["g++", "-x", "c++", "-std=c++17"], Naming::Generic),
     ] {
         let name = format!("every_function_with_every_type_{name}");
-        cases.push(Case::new(name, move || every_function(compiler, naming)));
+        all.push(Case::new(name, move || every_function(compiler, naming)));
     }
+    cases.extend(suite::in_turns(all));
     suite::main(cases)
 }
 

@@ -37,15 +37,13 @@ const RULES: [&str; 11] = [
 ];
 
 fn main() -> ExitCode {
-    let mut cases = vec![
-        Case::new("the_rules_hold_on_4_pes_of_2_hosts", the_rules).in_turn(0),
+    let mut cases = suite::in_turns(vec![
+        Case::new("the_rules_hold_on_4_pes_of_2_hosts", the_rules),
         Case::new("collectives_are_right_on_hosts_of_4_pes_and_1", || {
             collectives("one:4,two:1", 5)
-        })
-        .in_turn(1),
-        Case::new("collectives_are_right_on_hosts_of_1_pe_and_2", || collectives("one:1,two:2", 6))
-            .in_turn(2),
-    ];
+        }),
+        Case::new("collectives_are_right_on_hosts_of_1_pe_and_2", || collectives("one:1,two:2", 6)),
+    ]);
     cases.extend(cases![
         every_function_with_every_type_reaches_another_host,
         starts_and_ends_nest_across_hosts,
