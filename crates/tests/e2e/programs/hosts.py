@@ -421,14 +421,17 @@ def socket_exiting():
     program, clients = compiled("exiting"), "8"
     how = {"options": ("--stats", "--socket-switch-calls", "0")}
     at = ("10.9.0.2", "7201", clients)
-    server = under_weft(two, "always", program, "server", *at, **how)
-    until("the server is ready", lambda: "ready" in text_of(server[1]))
-    both = server, under_weft(one, "always", program, "clients", *at, **how)
-    for process, log in both[::-1]:
-        assert process.wait(LIMIT) == 0, text_of(server[1]) + text_of(log)
-    assert f"{clients} clients ended" in text_of(both[1][1]), text_of(both[1][1])
-    # Many end before they move.
-    assert max(moved(server[1])) > 0, text_of(server[1])
+    # Many end before they move; on a busy machine all of a run may.
+    for _ in range(5):
+        server = under_weft(two, "always", program, "server", *at, **how)
+        until("the server is ready", lambda: "ready" in text_of(server[1]))
+        both = server, under_weft(one, "always", program, "clients", *at, **how)
+        for process, log in both[::-1]:
+            assert process.wait(LIMIT) == 0, text_of(server[1]) + text_of(log)
+        assert f"{clients} clients ended" in text_of(both[1][1]), text_of(both[1][1])
+        if max(moved(server[1])) > 0:
+            return
+    raise AssertionError(text_of(server[1]))
 
 
 def socket_children():
