@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// What readers have to see.
+    /// The pairs that readers have to see.
     fn expected(&self) -> &Pairs {
         self.models.range(..=self.acknowledged).next_back().unwrap().1
     }

@@ -34,7 +34,7 @@ pub struct OnLaneAlone {
     pub bytes: Vec<u8>,
     /// True if the direction ends behind them. The kernel is not told that on the lane.
     pub is_end: bool,
-    /// What lies on TCP before them.
+    /// The bytes on TCP before them.
     before: Before,
 }
 
@@ -69,8 +69,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
             && self.before().is_some()
     }
 
-    /// What lies on TCP where the bytes of the lane belong behind it. `None` while a wakeup may
-    /// still come.
+    /// The bytes on TCP behind which those of the lane belong. `None` while a wakeup may come.
     fn before(&mut self) -> Option<Before> {
         match self.origin() {
             Origin::Lane => self.is_quiet().then_some(Before::Stays),

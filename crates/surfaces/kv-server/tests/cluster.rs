@@ -255,7 +255,7 @@ fn each_node_leads_a_region_and_gets_it_back_when_it_comes_back() {
     await_some("the node that was named", || (leaders(&all(&nodes))[2] == first[0]).then_some(()));
     let record = newest_record(&root.path().join("record/test/region-2"));
     assert_eq!(record["home"], record["primary"]);
-    // What waits when a reign ends is not settled by what another region commits later.
+    // A write that waits when a reign ends is not settled by a later commit of another region.
     let change = |slot: u16| vec![Change::Put { key: key_of(slot, "w"), value: b"v".to_vec() }];
     heir.write(change(SLOTS[2])).unwrap();
     heir.failover(Failover::default()).unwrap();

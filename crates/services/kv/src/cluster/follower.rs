@@ -111,7 +111,7 @@ impl Follower {
         };
         let others = record.in_sync.iter().filter(|peer| Some(**peer) != record.primary);
         let all_stand = others.clone().all(|peer| record.candidates.contains_key(peer));
-        // Of those that have as much the preferred one is first.
+        // The preferred one comes first among those that have as much.
         let rank = |peer: Peer, has: Has| (has, std::cmp::Reverse(record.preference(peer)));
         let own = rank(me, has);
         let better = record.candidates.iter().filter(|(peer, other)| rank(**peer, **other) > own);
