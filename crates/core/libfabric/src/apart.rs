@@ -50,14 +50,15 @@ fn without_choice(work: &mut dyn FnMut()) {
         VARIABLES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))).collect();
     for (name, _) in &kept {
         // SAFETY: libfabric reads its variables when it is loaded and started, which the caller
-        // does now. Other threads of the program that read variables of the environment at this
-        // moment are those that MPI libraries start; they do so before, or by getenv(3), whose
-        // array of the C library is changed in place here and never freed.
+        // does now. The C library removes a variable in place and frees nothing. A program of MPI
+        // opens its endpoints before it starts threads of its own.
         unsafe { std::env::remove_var(name) };
     }
     work();
     for (name, value) in kept {
-        // SAFETY: as above.
+        // SAFETY: the number of variables is what it was before they were removed. But the C
+        // library before 2.41 may move its array here, so a thread that reads the environment at
+        // this moment must not exist. Nothing enforces that; see the line above on programs of MPI.
         unsafe { std::env::set_var(name, value) };
     }
 }
