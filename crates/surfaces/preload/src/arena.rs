@@ -18,7 +18,7 @@ use weft_socket::token::Tokens;
 use weft_socket::{Common, Peer, Phase, ReceiveSide, SendSide, SharedPhase, Side};
 use weft_sync::lock::{SharedLock, process_lives};
 
-use crate::guard::LocalLock;
+use crate::guard::{LocalLock, Rank};
 use crate::lane::Lane;
 use crate::{process, sys};
 
@@ -200,7 +200,8 @@ static ALL: [AtomicPtr<Arena>; ARENAS] = [const { AtomicPtr::new(std::ptr::null_
 /// The number of the arena from which this process allocates, plus one; 0 for none yet.
 static CURRENT: AtomicU32 = AtomicU32::new(0);
 static TOKENS: Tokens = Tokens::new();
-static FREE: LocalLock<FreePlaces> = LocalLock::new(FreePlaces { next: 0, freed: Vec::new() });
+static FREE: LocalLock<FreePlaces> =
+    LocalLock::new(Rank::Places, FreePlaces { next: 0, freed: Vec::new() });
 
 struct FreePlaces {
     next: usize,

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weft_socket::{Phase, SendSide};
 
 use crate::arena::{self, Connection, flag};
-use crate::guard::{ForkLock, LocalLock};
+use crate::guard::{ForkLock, LocalLock, Rank};
 use crate::table::{self, Entry};
 use crate::waits::Limit;
 use crate::{sys, waits};
@@ -51,7 +51,7 @@ impl Bounded {
     }
 }
 
-static BOUNDED: LocalLock<Vec<Bounded>> = LocalLock::new(Vec::new());
+static BOUNDED: LocalLock<Vec<Bounded>> = LocalLock::new(Rank::Backlog, Vec::new());
 /// True while the list has something: read without the lock.
 static ARE_THERE: AtomicBool = AtomicBool::new(false);
 

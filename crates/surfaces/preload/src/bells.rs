@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::EventfdFlags;
 
-use crate::guard::{ForkLock, LocalLock};
+use crate::guard::{ForkLock, LocalLock, Rank};
 use crate::sys;
 
 /// Bells that are kept for later sleeps.
 const KEPT_MAX: usize = 64;
 
-static BELLS: LocalLock<Bells> = LocalLock::new(Bells { asleep: Vec::new(), kept: Vec::new() });
+static BELLS: LocalLock<Bells> =
+    LocalLock::new(Rank::Bells, Bells { asleep: Vec::new(), kept: Vec::new() });
 
 /// True since the first bell: read without the lock.
 static ARE_THERE: AtomicBool = AtomicBool::new(false);

@@ -26,7 +26,7 @@ use weft_sync::fence::{heavy, light};
 
 use crate::arena::{self, Connection};
 use crate::deferral::{self, Noted};
-use crate::guard::{ForkLock, LocalLock};
+use crate::guard::{ForkLock, LocalLock, Rank};
 use crate::table::{self, Entry};
 use crate::{process, sys};
 
@@ -45,7 +45,7 @@ static FULL: AtomicBool = AtomicBool::new(false);
 /// Called when the last call leaves that uses a lent number.
 static RETURN: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// The lent numbers. No other lock is taken under this one, except those of a direction.
-static LENT: LocalLock<Vec<RawFd>> = LocalLock::new(Vec::new());
+static LENT: LocalLock<Vec<RawFd>> = LocalLock::new(Rank::Lent, Vec::new());
 static ARE_LENT: AtomicBool = AtomicBool::new(false);
 
 /// The note of a call: its number, and the table's entry of that. 0 is none.

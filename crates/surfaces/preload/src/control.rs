@@ -21,12 +21,12 @@ use weft_unread::Put;
 use weft_wire::control::{Advice, Control, CopyAdvice, End, Partner, PutFate, PutWay};
 use weft_wire::stats::TcpReason;
 
-use crate::guard::{ForkLock, LocalLock};
+use crate::guard::{ForkLock, LocalLock, Rank};
 use crate::table::{self, Entry};
 use crate::{carrier, log, process, stats, sys};
 
 static PATH: OnceLock<PathBuf> = OnceLock::new();
-static STATE: LocalLock<State> = LocalLock::new(State::new());
+static STATE: LocalLock<State> = LocalLock::new(Rank::Control, State::new());
 
 const RETRY_NS: u64 = 1_000_000_000;
 /// How often a program that accepts checks whether the daemon is still there.

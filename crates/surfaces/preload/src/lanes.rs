@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weft_socket::Phase;
 
 use crate::arena::{self, Connection, flag};
-use crate::guard::{ForkLock, LocalLock};
+use crate::guard::{ForkLock, LocalLock, Rank};
 use crate::table::{self, Entry};
 use crate::{calls, control, epoll, log, process, sys};
 
@@ -22,7 +22,7 @@ static LANES: AtomicU32 = AtomicU32::new(0);
 static LOOK_AT_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Connections that are giving their lanes back. No other lock is taken under this one.
-static LEAVING: LocalLock<Vec<Leaver>> = LocalLock::new(Vec::new());
+static LEAVING: LocalLock<Vec<Leaver>> = LocalLock::new(Rank::Leaving, Vec::new());
 /// The length of that list, read without the lock.
 static LEAVERS: AtomicU32 = AtomicU32::new(0);
 /// When [`finish`] next runs for them.
@@ -32,7 +32,7 @@ const FINISH_EVERY_NS: u64 = 10_000_000;
 const FINISH_EACH_NS: u64 = 100_000;
 
 /// Held while a connection forgets its lane. A child that is forked meanwhile would keep the lane.
-static FORGETTING: LocalLock<()> = LocalLock::new(());
+static FORGETTING: LocalLock<()> = LocalLock::new(Rank::Forgetting, ());
 
 /// A connection with one of these flags keeps its lane, since TCP alone would answer otherwise.
 const KEEPS: u32 = flag::READING_SHUT | flag::RESET_REPORTED | flag::SENT_TO_NOBODY;

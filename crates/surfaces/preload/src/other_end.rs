@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 
 use weft_unread::socket_table::{Ends, Table};
 
-use crate::guard::{ForkLock, LocalLock};
+use crate::guard::{ForkLock, LocalLock, Rank};
 use crate::sys;
 
 /// The kernel's socket for [`is_of`], and its inode: a program may close all descriptors it does
@@ -29,7 +29,7 @@ struct Questions {
     names_users: bool,
 }
 
-static QUESTIONS: LocalLock<Option<Questions>> = LocalLock::new(None);
+static QUESTIONS: LocalLock<Option<Questions>> = LocalLock::new(Rank::OtherEnd, None);
 
 /// The lock of this module, for fork.
 pub fn lock() -> &'static dyn ForkLock {

@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::connection;
 use crate::deferral::{self, Held};
-use crate::guard::{ForkLock, LocalGuard, LocalLock};
+use crate::guard::{ForkLock, LocalGuard, LocalLock, Rank};
 use crate::{process, sys};
 
-static FILES: LocalLock<Vec<RawFd>> = LocalLock::new(Vec::new());
+static FILES: LocalLock<Vec<RawFd>> = LocalLock::new(Rank::ProviderFiles, Vec::new());
 /// True since the first descriptor: read without the lock.
 static ARE_THERE: AtomicBool = AtomicBool::new(false);
 

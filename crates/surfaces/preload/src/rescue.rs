@@ -11,9 +11,9 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::guard::{ForkLock, LocalLock};
+use crate::guard::{ForkLock, LocalLock, Rank};
 
-static WAITING: LocalLock<Vec<(RawFd, u32)>> = LocalLock::new(Vec::new());
+static WAITING: LocalLock<Vec<(RawFd, u32)>> = LocalLock::new(Rank::Rescue, Vec::new());
 /// True while the list has something: read without the lock.
 static ARE_WAITING: AtomicBool = AtomicBool::new(false);
 

@@ -39,7 +39,7 @@ use weft_wire::control::Partner;
 use crate::arena::{self, Connection, NOT_KEPT, flag};
 use crate::asking::same_host;
 use crate::decision::ATTACHES_NS;
-use crate::guard::{ForkLock, LocalLock};
+use crate::guard::{ForkLock, LocalLock, Rank};
 use crate::history::Fnv;
 use crate::lane::Lane;
 use crate::{control, lanes, log, other_end, process, sys};
@@ -99,8 +99,8 @@ struct Connecting {
 }
 
 static CONNECTING: LocalLock<Connecting> =
-    LocalLock::new(Connecting { kept: Vec::new(), invited: Vec::new() });
-static ACCEPTING: LocalLock<Vec<Kept>> = LocalLock::new(Vec::new());
+    LocalLock::new(Rank::Connecting, Connecting { kept: Vec::new(), invited: Vec::new() });
+static ACCEPTING: LocalLock<Vec<Kept>> = LocalLock::new(Rank::Accepting, Vec::new());
 /// How many lanes the two lists hold: read without the lock.
 static KEPT_CONNECTING: AtomicU32 = AtomicU32::new(0);
 static KEPT_ACCEPTING: AtomicU32 = AtomicU32::new(0);

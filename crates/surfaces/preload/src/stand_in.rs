@@ -18,11 +18,11 @@ use weft_unread::{PeerSocket, Put, replace_unread};
 use weft_wire::control::PutWay;
 
 use crate::arena::Connection;
-use crate::guard::{ForkLock, LocalLock};
+use crate::guard::{ForkLock, LocalLock, Rank};
 use crate::{control, log, sys};
 
 /// Held while this process has a copy of a peer's socket.
-static HAS_COPY: LocalLock<()> = LocalLock::new(());
+static HAS_COPY: LocalLock<()> = LocalLock::new(Rank::StandIn, ());
 
 /// The lock of this module, for fork.
 pub fn lock() -> &'static dyn ForkLock {

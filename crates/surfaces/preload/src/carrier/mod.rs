@@ -39,7 +39,7 @@ use weft_lane::{Carrier, EndpointLane, LaneNumber, Layout, Settings};
 use weft_sync::signals;
 
 use crate::deferral::Held;
-use crate::guard::{ForkLock, LocalLock};
+use crate::guard::{ForkLock, LocalLock, Rank};
 use crate::{bells, log, process, sys};
 
 pub use address::Address;
@@ -53,13 +53,16 @@ const LEAVE_WITHIN_NS: u64 = 2_000_000_000;
 
 static PATH: OnceLock<PathBuf> = OnceLock::new();
 static CALLS: OnceLock<Calls> = OnceLock::new();
-static STATE: LocalLock<State> = LocalLock::new(State {
-    driver: None,
-    stage: Stage::Serves,
-    makings: Vec::new(),
-    lanes: BTreeMap::new(),
-    left: Vec::new(),
-});
+static STATE: LocalLock<State> = LocalLock::new(
+    Rank::Carrier,
+    State {
+        driver: None,
+        stage: Stage::Serves,
+        makings: Vec::new(),
+        lanes: BTreeMap::new(),
+        left: Vec::new(),
+    },
+);
 /// True while this process has an endpoint, until its descriptors are closed: read without the
 /// lock.
 static IS_THERE: AtomicBool = AtomicBool::new(false);

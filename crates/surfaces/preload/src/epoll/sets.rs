@@ -9,7 +9,7 @@ use weft_sync::Learned;
 use super::kernel::{GENERATIONS, REGISTRATIONS_MAX};
 use super::registration::Registration;
 use crate::arena;
-use crate::guard::{ForkLock, LocalGuard, LocalLock};
+use crate::guard::{ForkLock, LocalGuard, LocalLock, Rank};
 use crate::sys;
 use crate::table::{self, Entry};
 
@@ -54,7 +54,7 @@ pub(super) type Slot = LocalLock<Set>;
 static SETS: [AtomicPtr<Slot>; SETS_MAX] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; SETS_MAX];
 static SETS_END: AtomicU32 = AtomicU32::new(0);
-static FREE_SETS: LocalLock<Vec<u32>> = LocalLock::new(Vec::new());
+static FREE_SETS: LocalLock<Vec<u32>> = LocalLock::new(Rank::FreeSets, Vec::new());
 
 pub(super) fn set_at(number: u32) -> Option<&'static Slot> {
     let set = SETS.get(number as usize)?.load(Ordering::Acquire);
@@ -93,7 +93,10 @@ pub(super) fn set_of(epfd: RawFd, make: bool) -> Option<LocalGuard<'static, Set>
         None => {
             let number = SETS_END.load(Ordering::Relaxed);
             let slot = SETS.get(number as usize)?;
-            slot.store(Box::into_raw(Box::new(Slot::new(Set::default()))), Ordering::Release);
+            slot.store(
+                Box::into_raw(Box::new(Slot::new(Rank::Set, Set::default()))),
+                Ordering::Release,
+            );
             SETS_END.store(number + 1, Ordering::Release);
             number
         }

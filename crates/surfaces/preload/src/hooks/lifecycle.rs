@@ -128,11 +128,11 @@ extern "C" fn before_fork() {
     carrier::lock().take();
     bells::lock().take();
     rescue::lock().take();
-    backlog::lock().take();
     calls::lock().take();
     provider_files::lock().take();
     epoll::before_fork();
     leaving.take();
+    backlog::lock().take();
     for_each_connection(|connection| connection.count_heir());
 }
 
@@ -212,11 +212,11 @@ fn for_each_connection(act: impl Fn(arena::Connection)) {
 
 extern "C" fn after_fork() {
     let [forgetting, leaving] = lanes::locks();
+    backlog::lock().give_back();
     leaving.give_back();
     epoll::after_fork();
     provider_files::lock().give_back();
     calls::lock().give_back();
-    backlog::lock().give_back();
     rescue::lock().give_back();
     bells::lock().give_back();
     carrier::lock().give_back();

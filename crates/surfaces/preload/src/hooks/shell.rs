@@ -15,7 +15,7 @@ use rustix::pipe::PipeFlags;
 use super::programs::environment;
 use super::spawn::{Actions, Attributes, Words};
 use super::{descriptors, spawn};
-use crate::guard::{ForkLock, LocalLock};
+use crate::guard::{ForkLock, LocalLock, Rank};
 use crate::handover::{Handover, Start};
 use crate::real::real;
 use crate::{process, sys};
@@ -23,7 +23,7 @@ use crate::{process, sys};
 const SHELL: &CStr = c"/bin/sh";
 
 /// Streams that this module's `popen` opened, and their shells.
-static STREAMS: LocalLock<Vec<Stream>> = LocalLock::new(Vec::new());
+static STREAMS: LocalLock<Vec<Stream>> = LocalLock::new(Rank::Streams, Vec::new());
 
 struct Stream {
     file: usize,
@@ -33,7 +33,8 @@ struct Stream {
 
 /// The calls of `system` that are running. While there are any, this process ignores SIGINT and
 /// SIGQUIT.
-static WAITING: LocalLock<Waiting> = LocalLock::new(Waiting { calls: 0, former: None });
+static WAITING: LocalLock<Waiting> =
+    LocalLock::new(Rank::Waiting, Waiting { calls: 0, former: None });
 
 struct Waiting {
     calls: u32,

@@ -6,7 +6,7 @@ use std::path::Path;
 use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use super::programs::{found, name};
-use crate::guard::{ForkLock, LocalLock};
+use crate::guard::{ForkLock, LocalLock, Rank};
 use crate::handover::{Handover, Start};
 use crate::process;
 use crate::real::real;
@@ -16,7 +16,7 @@ pub(super) type Attributes = posix_spawnattr_t;
 pub(super) type Words = *const *mut c_char;
 
 /// The copies of descriptors that file actions ask for.
-static COPIES: LocalLock<Vec<Copy>> = LocalLock::new(Vec::new());
+static COPIES: LocalLock<Vec<Copy>> = LocalLock::new(Rank::Copies, Vec::new());
 /// The oldest are forgotten beyond this, since programs may never destroy their actions.
 const COPIES_MAX: usize = 4096;
 
