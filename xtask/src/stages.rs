@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::cargo::{cargo, folder, root, target};
+use crate::compiles::{self, Tool};
 use crate::log::Log;
 use crate::programs::Installation;
 use crate::shards::Ran;
@@ -70,8 +71,9 @@ pub const END_TO_END: &str = "end-to-end";
 /// All stages. Those that run beside others run in this order, and so do the others.
 pub const STAGES: [Stage; 8] = [
     Stage::new("format", "cargo fmt --check", format),
-    Stage::new("lint", "clippy over all targets, warnings denied", lint),
     Stage::new("build", "weft, its libraries, the examples and all test programs", build),
+    Stage::new("lint", "clippy over all that was built, warnings denied", lint),
+    Stage::new("docs", "documentation, warnings denied", docs),
     Stage::new("test", "unit, property, conformance, layer tests and the fuzz corpus", test),
     Stage::new("loom", "models of the shared-memory algorithms", loom).beside(),
     Stage::new(
@@ -80,7 +82,6 @@ pub const STAGES: [Stage; 8] = [
         thread_sanitizer,
     )
     .beside(),
-    Stage::new("docs", "documentation, warnings denied", docs).beside(),
     Stage::new(END_TO_END, "third-party programs under weft run", end_to_end),
 ];
 
@@ -89,8 +90,21 @@ fn format(run: &mut Run) -> Outcome {
 }
 
 fn lint(run: &mut Run) -> Outcome {
-    let arguments = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
-    checked(run, cargo(&arguments), "see the warnings above")
+    repeated(run, Tool::Clippy)
+}
+
+fn docs(run: &mut Run) -> Outcome {
+    repeated(run, Tool::Rustdoc)
+}
+
+/// Has a tool look at what an earlier stage has built, or is built now.
+fn repeated(run: &mut Run, tool: Tool) -> Outcome {
+    if run.programs.is_none()
+        && let failed @ Outcome::Failed(_) = build(run)
+    {
+        return failed;
+    }
+    compiles::repeat(tool)
 }
 
 fn build(run: &mut Run) -> Outcome {
@@ -131,8 +145,12 @@ fn test(run: &mut Run) -> Outcome {
         Err(failed) => return failed,
     };
     let mut count = test_programs::run(programs);
-    let arguments = ["test", "--workspace", "--doc", "--quiet", "--no-fail-fast"];
-    match counted(run, cargo(&arguments)) {
+    let mut of_docs = cargo(&["test", "--workspace", "--doc", "--quiet", "--no-fail-fast"]);
+    // Libraries that are built with the wrapper are others for cargo than those without.
+    if let Err(error) = compiles::keep(&mut of_docs) {
+        return Outcome::Failed(format!("{error:#}"));
+    }
+    match counted(run, of_docs) {
         Ok(of_docs) => count.add(of_docs),
         Err(reason) => return Outcome::Failed(reason),
     }
@@ -254,12 +272,6 @@ fn starts_threads(path: &Path) -> std::io::Result<bool> {
     let models = text.contains("use loom::thread");
     let calls = ["thread::scope(", "thread::spawn(", "thread::Builder"];
     Ok(!models && calls.iter().any(|call| text.contains(call)))
-}
-
-fn docs(run: &mut Run) -> Outcome {
-    let mut command = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
-    command.env("RUSTDOCFLAGS", "-D warnings");
-    checked(run, command, "see the warnings above")
 }
 
 fn end_to_end(run: &mut Run) -> Outcome {

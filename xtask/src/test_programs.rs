@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 
 use crate::cargo::cargo;
+use crate::compiles;
 use crate::stages::Count;
 
 /// The time that a program may take. The slowest takes a tenth of this; one that hangs must not
@@ -40,11 +41,10 @@ pub struct Program {
 /// Builds the test programs of the workspace, and what they run: one build, in which each package
 /// is compiled once.
 pub fn build() -> anyhow::Result<Vec<Program>> {
-    let output = cargo(&["build", "--workspace", "--quiet", "--message-format", "json"])
-        .args(["--lib", "--bins", "--examples", "--tests"])
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cargo cannot be run")?;
+    let mut command = cargo(&["build", "--workspace", "--quiet", "--message-format", "json"]);
+    command.args(["--lib", "--bins", "--examples", "--tests", "--benches"]);
+    compiles::keep(&mut command)?;
+    let output = command.stderr(Stdio::inherit()).output().context("cargo cannot be run")?;
     ensure!(output.status.success(), "the tests do not build; see the errors above");
     let printed = String::from_utf8_lossy(&output.stdout);
     let programs: Vec<_> = printed.lines().filter_map(program).collect();
@@ -60,7 +60,10 @@ fn program(message: &str) -> Option<Program> {
     };
     let path = Path::new(text("executable")?);
     let package = Path::new(text("manifest_path")?).parent()?;
-    // A program that a test runs, as an example, is no test.
+    // A program that a test runs, as an example, is no test, nor is one that measures.
+    if message.contains("\"kind\":[\"bench\"]") {
+        return None;
+    }
     let (_, profile) = message.split_once("\"profile\":{")?;
     if !profile.split_once('}')?.0.contains("\"test\":true") {
         return None;
