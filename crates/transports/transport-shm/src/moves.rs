@@ -115,7 +115,7 @@ impl Moves {
 
 impl ShmEndpoint {
     /// Has moves and revocations wait so long for peers that announced a write, in place of
-    /// [`QUIET_WITHIN`] and [`crate::partings::PARTING_WITHIN`].
+    /// `QUIET_WITHIN` and `PARTING_WITHIN`.
     #[cfg(any(test, feature = "test-doors"))]
     pub fn wait_for_writers(&mut self, within: Duration) {
         self.moves.quiet_within = within;
