@@ -9,46 +9,12 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use weft_socket::{Leave, ReceiveSide, Receiving, SendSide, Sending};
-use weft_sync::lock::{Holder, SharedGuard, SharedLock};
 
 use crate::arena::Connection;
-use crate::deferral::Held;
-use crate::guard::Rank;
+use crate::guard::{Lock, Rank};
 use crate::lane::Lane;
 use crate::shadow::KernelSocket;
-use crate::{bells, carrier, lanes, log, process};
-
-/// A lock of a direction that is held, and the deferral of signal handlers that goes with it.
-struct Lock<'a> {
-    rank: Rank,
-    _guard: SharedGuard<'a>,
-    /// Dropped after the lock.
-    _held: Held,
-}
-
-/// Takes a lock, and defers signal handlers until the lock is given back. `None` in a handler that
-/// was not deferred and interrupted the lock's holder.
-#[inline]
-fn locked(lock: &SharedLock, rank: Rank) -> Option<Lock<'_>> {
-    let holder = Holder::current(process::pid());
-    let _held = Held::new();
-    if let Some(_guard) = lock.try_lock(holder) {
-        rank.got(true);
-        return Some(Lock { rank, _guard, _held });
-    }
-    // Handlers run while this thread waits: the holder may be a process that was stopped.
-    drop(_held);
-    let _guard = lock.lock(holder).ok()?;
-    rank.got(true);
-    Some(Lock { rank, _guard, _held: Held::new() })
-}
-
-impl Drop for Lock<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.rank.gave();
-    }
-}
+use crate::{bells, carrier, lanes, log};
 
 /// A locked direction, with the lane if this process has mapped it.
 pub struct Locked<'a, S> {
@@ -76,7 +42,7 @@ impl Connection {
     /// holder.
     #[inline]
     pub fn receiving(&self) -> Option<Locked<'_, ReceiveSide>> {
-        let lock = locked(&self.shared.receive_lock, Rank::Receiving)?;
+        let lock = Lock::take(&self.shared.receive_lock, Rank::Receiving)?;
         // SAFETY: the lock of this direction is held as long as the reference.
         let state = unsafe { &mut *self.shared.receive.get() };
         Some(Locked { state, lane: self.lane(), lock })
@@ -85,7 +51,7 @@ impl Connection {
     /// Locks the sending direction, as [`Connection::receiving`].
     #[inline]
     pub fn sending(&self) -> Option<Locked<'_, SendSide>> {
-        let lock = locked(&self.shared.send_lock, Rank::Sending)?;
+        let lock = Lock::take(&self.shared.send_lock, Rank::Sending)?;
         // SAFETY: the lock of this direction is held as long as the reference.
         let state = unsafe { &mut *self.shared.send.get() };
         Some(Locked { state, lane: self.lane(), lock })

@@ -14,6 +14,7 @@ use std::ops::{Deref, DerefMut};
 
 use weft_sync::lock::{Holder, SharedGuard, SharedLock};
 
+use crate::deferral::Held;
 use crate::process;
 
 /// The order in which a thread takes locks. Fork takes all but those of connections, in this order.
@@ -25,8 +26,6 @@ pub enum Rank {
     Connecting,
     /// Lanes that are kept for connections which this process accepts.
     Accepting,
-    /// Questions to other processes about their ends.
-    OtherEnd,
     /// The copy of the program that stands in for one that ends.
     StandIn,
     /// Copies of what the program gave to `posix_spawn`.
@@ -39,16 +38,8 @@ pub enum Rank {
     Places,
     /// The conversation with the daemon.
     Control,
-    /// The endpoint of this process.
-    Carrier,
-    /// Threads that sleep without a descriptor of their own.
-    Bells,
-    /// Connections that wait to be rescued.
-    Rescue,
     /// Descriptors that are lent to calls.
     Lent,
-    /// Files of a provider of libfabric.
-    ProviderFiles,
     /// Free epoll sets.
     FreeSets,
     /// An epoll set.
@@ -57,6 +48,16 @@ pub enum Rank {
     Receiving,
     /// The sending direction of a connection.
     Sending,
+    /// Questions to other processes about their ends.
+    OtherEnd,
+    /// The endpoint of this process.
+    Carrier,
+    /// Threads that sleep without a descriptor of their own.
+    Bells,
+    /// Connections that wait to be rescued.
+    Rescue,
+    /// Files of a provider of libfabric.
+    ProviderFiles,
     /// Connections that give their lanes back.
     Leaving,
     /// Connections whose backlog is bounded.
@@ -103,6 +104,42 @@ impl Rank {
     }
 }
 
+/// A lock that is held, and the deferral of signal handlers that goes with it: a handler would take
+/// locks that are earlier in the order.
+pub struct Lock<'a> {
+    rank: Rank,
+    _guard: SharedGuard<'a>,
+    /// Dropped after the lock.
+    _held: Held,
+}
+
+impl<'a> Lock<'a> {
+    /// Takes a lock, and defers signal handlers until it is given back. `None` in a handler that
+    /// was not deferred and interrupted the lock's holder.
+    #[inline]
+    pub fn take(lock: &'a SharedLock, rank: Rank) -> Option<Self> {
+        let holder = Holder::current(process::pid());
+        let _held = Held::new();
+        if let Some(_guard) = lock.try_lock(holder) {
+            rank.got(true);
+            return Some(Self { rank, _guard, _held });
+        }
+        // Handlers run while this thread waits: the holder may be a process that was stopped.
+        drop(_held);
+        let _guard = lock.lock(holder).ok()?;
+        let _held = Held::new();
+        rank.got(true);
+        Some(Self { rank, _guard, _held })
+    }
+}
+
+impl Drop for Lock<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.rank.gave();
+    }
+}
+
 /// A value and its lock.
 pub struct LocalLock<T> {
     lock: SharedLock,
@@ -122,17 +159,14 @@ impl<T> LocalLock<T> {
     /// Waits for the lock; `None` when the calling thread holds it already.
     #[inline]
     pub fn lock(&self) -> Option<LocalGuard<'_, T>> {
-        let held = self.lock.lock(Holder::current(process::pid())).ok()?;
-        self.rank.got(true);
-        Some(LocalGuard { value: &self.value, rank: self.rank, _held: held })
+        Some(LocalGuard { value: &self.value, _lock: Lock::take(&self.lock, self.rank)? })
     }
 }
 
 /// Access to the value while the lock is held.
 pub struct LocalGuard<'a, T> {
     value: &'a UnsafeCell<T>,
-    rank: Rank,
-    _held: SharedGuard<'a>,
+    _lock: Lock<'a>,
 }
 
 impl<T> Deref for LocalGuard<'_, T> {
@@ -148,13 +182,6 @@ impl<T> DerefMut for LocalGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the guard holds the lock.
         unsafe { &mut *self.value.get() }
-    }
-}
-
-impl<T> Drop for LocalGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.rank.gave();
     }
 }
 

@@ -118,19 +118,20 @@ extern "C" fn before_fork() {
     lanes::return_far();
     let [forgetting, leaving] = lanes::locks();
     reserve::before_fork();
+    // In the order of their ranks.
     forgetting.take();
     reserve::locks().iter().for_each(|lock| lock.take());
-    other_end::lock().take();
     stand_in::lock().take();
     super::started_programs().iter().for_each(|lock| lock.take());
     arena::lock().take();
     control::lock().take();
+    calls::lock().take();
+    epoll::before_fork();
+    other_end::lock().take();
     carrier::lock().take();
     bells::lock().take();
     rescue::lock().take();
-    calls::lock().take();
     provider_files::lock().take();
-    epoll::before_fork();
     leaving.take();
     backlog::lock().take();
     for_each_connection(|connection| connection.count_heir());
@@ -214,17 +215,17 @@ extern "C" fn after_fork() {
     let [forgetting, leaving] = lanes::locks();
     backlog::lock().give_back();
     leaving.give_back();
-    epoll::after_fork();
     provider_files::lock().give_back();
-    calls::lock().give_back();
     rescue::lock().give_back();
     bells::lock().give_back();
     carrier::lock().give_back();
+    other_end::lock().give_back();
+    epoll::after_fork();
+    calls::lock().give_back();
     control::lock().give_back();
     arena::lock().give_back();
     super::started_programs().iter().for_each(|lock| lock.give_back());
     stand_in::lock().give_back();
-    other_end::lock().give_back();
     reserve::locks().iter().for_each(|lock| lock.give_back());
     forgetting.give_back();
 }
