@@ -497,6 +497,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             Code::More => self.more(from, reader.rest()),
             Code::Ask => self.asked(from, reader),
             Code::Part => self.part(from, reader),
+            Code::Withheld => self.withheld(from, reader),
             Code::Release => {
                 let chunk = u16::try_from(reader.word()?).ok()?;
                 self.pool.give_back(from, chunk)?;
