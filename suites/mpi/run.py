@@ -138,10 +138,13 @@ def ior(place, directory):
 
 
 def mpi4py(place, directory):
-    # Open MPI over libfabric has no spawn. Each rank tells on standard error.
-    tests = f"{place.mpi4py}/test/main.py" if place.mpi4py else None
+    # Open MPI over libfabric has no spawn. Its version 4.1 crashes or waits without end in
+    # test_p2p_obj and the tests of `without`: docs/measurements/mpi.md says over which providers.
+    # Each rank tells on standard error.
+    without = ["testAlltoallwBottom", "testCancel", "testCompareAndSwap", "testJoin"]
     words = ["sh", "-c", 'exec "$@" 2>&1', "sh", place.python, tests, "-v"]
-    words += ["-e", "test_(spawn|ulfm)"]
+    words += ["-e", "test_(spawn|ulfm|p2p_obj$)"]
+    words += [word for name in without for word in ("-x", name)]
     return [(words if tests else [None], None, r"^(FAIL|ERROR): |^Ran \d+ tests")]
 
 

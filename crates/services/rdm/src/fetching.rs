@@ -231,7 +231,11 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         let first = First::of(reader.word()?)?;
         let (number, offset) = (reader.word()?, usize::try_from(reader.word()?).ok()?);
         let length = first.length as usize;
-        let fetch = self.fetches.get(number)?;
+        let Some(fetch) = self.fetches.get(number) else {
+            // It has failed at an earlier part, of which the peer hears now.
+            self.release(from, first.chunk);
+            return Some(());
+        };
         let end = offset.checked_add(length)?;
         if fetch.peer != from || length == 0 || end > fetch.memory.length() {
             return None;
@@ -243,6 +247,17 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         match self.fill_from_chunk(from, first, &target)? {
             Ok(()) => self.part_arrived(number, length),
             Err(Fault) => self.fail_fetch(number, Failure::Fault),
+        }
+        Some(())
+    }
+
+    /// The rest of a body that was asked for does not come.
+    pub(crate) fn withheld(&mut self, from: PeerId, mut reader: Reader<'_>) -> Option<()> {
+        let number = reader.word()?;
+        // It may have ended here meanwhile.
+        if let Some(fetch) = self.fetches.get(number) {
+            (fetch.peer == from).then_some(())?;
+            self.fail_fetch(number, Failure::Fault);
         }
         Some(())
     }

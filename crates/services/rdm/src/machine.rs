@@ -80,6 +80,8 @@ pub(crate) struct Core<E: Endpoint, S: Surface> {
     pub(crate) registrations: HashMap<u64, Registration<S::Memory>>,
     listed: VecDeque<PeerId>,
     to_map: Vec<PeerId>,
+    /// Peers whose chunks can be mapped when the broker has answered, which is told as room.
+    unmapped: Vec<PeerId>,
     to_disconnect: Vec<Handle>,
     pub(crate) done: Vec<Outcome<S::Token>>,
     /// Reads and writes of peers are reported, also without a word of data.
@@ -160,6 +162,7 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
             registrations: HashMap::new(),
             listed: VecDeque::new(),
             to_map: Vec::new(),
+            unmapped: Vec::new(),
             to_disconnect: Vec::new(),
             done: Vec::new(),
             reports_remote: false,
@@ -298,10 +301,14 @@ impl<E: Endpoint, S: Surface> Rdm<E, S> {
     fn map(&mut self, peer: PeerId) {
         let it = self.core.peers.at(peer);
         let (State::Live(handle), Some(hello)) = (it.state, it.hello) else { return };
-        // Without a window the peer is asked for each part.
-        if let Ok(window) = self.endpoint.window(handle, hello.key) {
-            it.window = Some(window);
-            self.core.queue(peer, Packet::new(Code::Mapped));
+        match self.endpoint.window(handle, hello.key) {
+            Ok(window) => {
+                it.window = Some(window);
+                self.core.queue(peer, Packet::new(Code::Mapped));
+            }
+            Err(OperationError::WouldBlock) => self.core.unmapped.push(peer),
+            // Without a window the peer is asked for each part.
+            Err(_) => {}
         }
     }
 
@@ -469,7 +476,13 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
                     self.down(id);
                 }
             }
-            Event::Notification(_) | Event::Room { .. } | Event::GroupRoom { .. } => {}
+            Event::Room { peer } => {
+                let id = self.peers.of_handle(peer);
+                if let Some(place) = self.unmapped.iter().position(|it| Some(*it) == id) {
+                    self.to_map.push(self.unmapped.swap_remove(place));
+                }
+            }
+            Event::Notification(_) | Event::GroupRoom { .. } => {}
         }
     }
 
@@ -497,6 +510,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             Code::More => self.more(from, reader.rest()),
             Code::Ask => self.asked(from, reader),
             Code::Part => self.part(from, reader),
+            Code::Withheld => self.withheld(from, reader),
             Code::Release => {
                 let chunk = u16::try_from(reader.word()?).ok()?;
                 self.pool.give_back(from, chunk)?;
@@ -631,6 +645,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         let incoming = it.incoming.take();
         self.pool.reclaim(peer);
         self.released();
+        self.unmapped.retain(|it| *it != peer);
         self.gets.retain(|get| get.peer != peer);
         self.loans.retain(|loan| loan.peer != peer);
         self.lose_messages(peer, incoming);

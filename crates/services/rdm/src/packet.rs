@@ -47,6 +47,9 @@ pub(crate) enum Code {
     Part = 11,
     /// The chunk has been read.
     Release = 12,
+    /// The rest of a body that was asked for does not come, as it is not in the sender's memory any
+    /// more: number there.
+    Withheld = 13,
 }
 
 impl Code {
@@ -64,6 +67,7 @@ impl Code {
             10 => Self::Ask,
             11 => Self::Part,
             12 => Self::Release,
+            13 => Self::Withheld,
             _ => return None,
         })
     }

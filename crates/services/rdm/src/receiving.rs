@@ -115,6 +115,8 @@ pub(crate) struct Incoming<S: Surface> {
     pub(crate) into: Inbound<S>,
     pub(crate) at: usize,
     pub(crate) length: usize,
+    /// Whether the bytes so far are in the memory.
+    pub(crate) written: Result<(), Fault>,
 }
 
 #[derive(Debug)]
@@ -322,12 +324,12 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         if length > 4096 || body.len() > length || busy {
             return None;
         }
+        let mut written = Ok(());
         let (into, at) = match found {
             Some(spot) => {
                 let (memory, taken) = self.take_posted(side, spot, card)?;
                 let fits = body.len().min(memory.length());
-                // A fault is found again at the end of the body.
-                let _ = memory.write(0, &body[..fits]);
+                written = memory.write(0, &body[..fits]);
                 (Inbound::Memory(memory, Purpose::Receive(taken)), body.len())
             }
             None => {
@@ -337,7 +339,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
                 (Inbound::Arrival(self.wait(side, envelope, arrival)), body.len())
             }
         };
-        self.peers.at(card.from).incoming = Some(Incoming { into, at, length });
+        self.peers.at(card.from).incoming = Some(Incoming { into, at, length, written });
         Some(())
     }
 
@@ -530,6 +532,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         match &mut self.peers.at(taken.card.from).incoming {
             Some(incoming) if matches!(incoming.into, Inbound::Arrival(it) if it == number) => {
                 incoming.into = Inbound::Memory(memory, Purpose::Receive(taken));
+                incoming.written = written;
             }
             _ => self.received(&taken, &memory, written),
         }
@@ -559,9 +562,8 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         match &mut incoming.into {
             Inbound::Memory(memory, _) => {
                 let fits = memory.length().saturating_sub(at).min(bytes.len());
-                if fits > 0 {
-                    // A fault is found again at the end of the body.
-                    let _ = memory.write(at, &bytes[..fits]);
+                if fits > 0 && incoming.written.is_ok() {
+                    incoming.written = memory.write(at, &bytes[..fits]);
                 }
             }
             Inbound::Operands(operands, _) => operands.extend_from_slice(bytes),
@@ -576,15 +578,15 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             }
         }
         if end == length {
-            let incoming = self.peers.at(from).incoming.take()?;
-            self.body_arrived(from, incoming.into);
+            let Incoming { into, written, .. } = self.peers.at(from).incoming.take()?;
+            self.body_arrived(from, into, written.map_err(|Fault| Failure::Fault));
         }
         Some(())
     }
 
-    fn body_arrived(&mut self, from: PeerId, into: Inbound<S>) {
+    fn body_arrived(&mut self, from: PeerId, into: Inbound<S>, written: Result<(), Failure>) {
         match into {
-            Inbound::Memory(memory, purpose) => self.fulfil(from, purpose, &memory, Ok(())),
+            Inbound::Memory(memory, purpose) => self.fulfil(from, purpose, &memory, written),
             Inbound::Operands(operands, order) => self.change(from, &order, &operands),
             Inbound::Nowhere => {}
             Inbound::Arrival(number) => {

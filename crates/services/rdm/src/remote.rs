@@ -279,7 +279,11 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         let bytes = memory.length();
         if bytes <= self.inline_bytes_to(from) {
             let packet = answer(First::inline(0, short(bytes)), number, Ok(()));
-            if let Err(failure) = self.queue_inline(from, packet, &Cargo::Memory(&memory)) {
+            // The packets of one answer are all good, so all bytes are read before the first.
+            let mut body = vec![0; if bytes > packet.room() { bytes } else { 0 }];
+            let read = memory.read(0, &mut body).map_err(|Fault| Failure::Fault);
+            let cargo = if body.is_empty() { Cargo::Memory(&memory) } else { Cargo::Bytes(&body) };
+            if let Err(failure) = read.and_then(|()| self.queue_inline(from, packet, &cargo)) {
                 return self.queue_answer(from, number, Err(failure));
             }
             return self.report(Kind::ReadBy, from, remote.key, bytes, None);
@@ -386,10 +390,10 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             self.written(from, (number, key, data), length, result);
             return Some(());
         }
+        let mut written = Ok(());
         let into = match reached {
             Ok(memory) => {
-                // A fault is found again at the end of the body.
-                let _ = memory.write(0, bytes);
+                written = memory.write(0, bytes);
                 Inbound::Memory(memory, Purpose::Write { answer: Some(number), key, data })
             }
             Err(failure) => {
@@ -397,7 +401,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
                 Inbound::Nowhere
             }
         };
-        self.peers.at(from).incoming = Some(Incoming { into, at: bytes.len(), length });
+        self.peers.at(from).incoming = Some(Incoming { into, at: bytes.len(), length, written });
         Some(())
     }
 
@@ -425,7 +429,8 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             return Some(());
         }
         let (at, into) = (operands.len(), Inbound::Operands(operands.to_vec(), order));
-        self.peers.at(from).incoming = Some(Incoming { into, at, length });
+        let written = Ok(());
+        self.peers.at(from).incoming = Some(Incoming { into, at, length, written });
         Some(())
     }
 
@@ -519,7 +524,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
                     self.end_operation(number, written.map_err(|Fault| Failure::Fault));
                 } else {
                     let into = Inbound::Memory(memory, purpose);
-                    let incoming = Incoming { into, at: bytes.len(), length };
+                    let incoming = Incoming { into, at: bytes.len(), length, written };
                     self.peers.at(from).incoming = Some(incoming);
                 }
             }

@@ -401,6 +401,17 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
         Some(())
     }
 
+    /// Tells a peer that no more comes of a body that it asked for: the memory is not there any
+    /// more. It answers that as the end of each body, and so the operation ends here.
+    fn withhold(&mut self, peer: PeerId, number: u64, push: Push) {
+        let mut packet = Packet::new(Code::Withheld);
+        packet.word(push.fetch);
+        self.queue(peer, packet);
+        if let Some(operation) = self.operations.get_mut(number) {
+            operation.push = Some(Push { at: push.end, ..push });
+        }
+    }
+
     /// A chunk is free again: the peers that wait for one go on.
     pub(crate) fn released(&mut self) {
         self.pushing.append(&mut self.starved);
@@ -430,7 +441,7 @@ impl<E: Endpoint, S: Surface> Core<E, S> {
             return false;
         };
         let Ok(chunk) = chunk else {
-            self.end_operation(number, Err(Failure::Fault));
+            self.withhold(peer, number, push);
             return true;
         };
         let first = First { flags: 0, body: Body::Chunk, chunk, length: short(length) };

@@ -61,7 +61,7 @@ pub extern "C" fn open(
         _ => return -errno::ENOSYS,
     };
     let (entries, endpoints) = (Default::default(), Vec::new());
-    let state = Cq { entries, entry_bytes, endpoints, uses: 0, waits };
+    let state = Cq { entries, entry_bytes, endpoints, uses: 0, waits, was_emptied: false };
     let number = insert(&mut domain.domain.lock().cqs, state);
     let fid = head(class::CQ, context, &CQ_FID);
     let domain = Arc::clone(&domain.domain);
@@ -155,7 +155,11 @@ fn take(
     (buffer, count): (Out<u8>, usize),
     sources: Out<u64>,
 ) -> isize {
-    if state.cq(number).entries.is_empty() || count == 0 {
+    let queue = state.cq(number);
+    if queue.entries.is_empty() || count == 0 {
+        if std::mem::take(&mut queue.was_emptied) && count > 0 {
+            return AGAIN;
+        }
         state.progress_cq(number);
     }
     let queue = state.cq(number);
@@ -169,6 +173,7 @@ fn take(
     }
     if taken > 0 {
         queue.entries.drain(..taken);
+        queue.was_emptied = queue.entries.is_empty();
         return isize::try_from(taken).unwrap_or(0);
     }
     match queue.entries.front() {

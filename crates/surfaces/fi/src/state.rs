@@ -58,6 +58,9 @@ pub struct Cq {
     /// Endpoints and other things that hold it.
     pub uses: usize,
     pub waits: Option<Waits>,
+    /// The last read took all entries. Programs read until nothing is there before they go on with
+    /// what they got: the next read says so without a look, which would cost as much as a message.
+    pub was_emptied: bool,
 }
 
 /// The object on which a program sleeps.

@@ -45,7 +45,15 @@ impl Bytes {
         Self::new(vec![0; length])
     }
 
+    /// Takes all memory from this byte on away, also from others that hold it.
+    pub fn take_away(&self, from: usize) {
+        self.bytes.borrow_mut().truncate(self.at + from);
+    }
+
     /// Its bytes.
+    ///
+    /// # Panics
+    /// When some were taken away.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         self.bytes.borrow()[self.at..self.at + self.length].to_vec()
@@ -63,14 +71,16 @@ impl Memory for Bytes {
     }
 
     fn copy(&self) -> Result<Self, Fault> {
-        Ok(Self::new(self.to_vec()))
+        let mut bytes = vec![0; self.length];
+        self.read(0, &mut bytes)?;
+        Ok(Self::new(bytes))
     }
 
     fn pour(&self, at: usize, length: usize, take: &mut dyn FnMut(&[u8])) -> Result<(), Fault> {
         assert!(at + length <= self.length, "ranges lie inside");
         // In two pieces, so that both ends meet pieces.
         let bytes = self.bytes.borrow();
-        let range = &bytes[self.at + at..self.at + at + length];
+        let range = bytes.get(self.at + at..self.at + at + length).ok_or(Fault)?;
         let (one, other) = range.split_at(length / 3);
         for piece in [one, other] {
             if !piece.is_empty() {
@@ -83,7 +93,7 @@ impl Memory for Bytes {
     fn fill(&self, at: usize, length: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Fault> {
         assert!(at + length <= self.length, "ranges lie inside");
         let mut bytes = self.bytes.borrow_mut();
-        let range = &mut bytes[self.at + at..self.at + at + length];
+        let range = bytes.get_mut(self.at + at..self.at + at + length).ok_or(Fault)?;
         let (one, other) = range.split_at_mut(length / 2);
         for piece in [one, other] {
             if !piece.is_empty() {
@@ -155,7 +165,7 @@ impl Surface for Fake {
 
 /// A region with the bytes of memory.
 fn lend<E: Endpoint>(endpoint: &mut E, memory: &Bytes) -> Option<E::Region> {
-    let bytes = memory.to_vec();
+    let bytes = memory.copy().ok()?.to_vec();
     let region = endpoint.register(bytes.len() as u64).ok()?;
     region.write(0, &bytes).ok()?;
     Some(region)
