@@ -2,13 +2,14 @@
 """Copies with `weft cp` and its peers, and prints a table: wall time, rate, processor time of both ends.
 
   bench/transfer.py                 weft alone
-  bench/transfer.py --peers         beside cp, rsync's daemon and globus-url-copy, those that are there
+  bench/transfer.py --peers         beside cp, rsync's daemon, rsync and scp by ssh, rclone and
+                                    globus-url-copy, those that are there
   bench/transfer.py --size 1        a file of 1 GiB in place of 4
 
 From memory to memory (/dev/shm), over the loopback where there is a network. Medians of 3 runs behind one
 that warms up. Processor time is that of the children of this program, so servers are its children, too.
 """
-import argparse, os, shutil, signal, socket, statistics, subprocess, sys, tempfile, time
+import argparse, os, shutil, socket, statistics, subprocess, sys, tempfile, time
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
 parser.add_argument("--weft", default="target/release/weft")
@@ -21,6 +22,7 @@ arguments = parser.parse_args()
 WEFT = os.path.abspath(arguments.weft)
 TOP = tempfile.mkdtemp(prefix="weft-bench-", dir="/dev/shm")
 TICKS = os.sysconf("SC_CLK_TCK")
+running = []
 
 
 def free_port():
@@ -28,11 +30,39 @@ def free_port():
         return one.getsockname()[1]
 
 
+def await_port(port):
+    """Waits until a server listens."""
+    end = time.monotonic() + 20
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            assert time.monotonic() < end, f"nobody listens at port {port}"
+            time.sleep(0.05)
+
+
+def start_sshd(sshd):
+    """A server of ssh with a key of its own, for this user alone, and the options that lead to it."""
+    key, port = f"{TOP}/ssh-key", free_port()
+    if not os.path.exists(key):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        shutil.copy(f"{key}.pub", f"{TOP}/authorized")
+    os.makedirs("/run/sshd", exist_ok=True)
+    words = [f"HostKey={key}", f"Port={port}", "ListenAddress=127.0.0.1", "StrictModes=no",
+             f"AuthorizedKeysFile={TOP}/authorized", "PidFile=none", "PermitRootLogin=yes",
+             "UsePAM=no", "Subsystem=sftp internal-sftp"]
+    server = start(sshd, "-D", "-f", "/dev/null",
+                   *[word for one in words for word in ("-o", one)])
+    await_port(port)
+    return server, ["-p", str(port), "-i", key, "-o", "StrictHostKeyChecking=no", "-o",
+                    "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
+
+
 def processor(server):
     """Seconds of this program's ended children, and of a server that runs."""
     times = os.times()
     total = times.children_user + times.children_system
-    for pid in ([server.pid] + children(server.pid)) if server else []:
+    for pid in below(server.pid) if server else []:
         try:
             with open(f"/proc/{pid}/stat") as file:
                 fields = file.read().rsplit(")", 1)[1].split()
@@ -42,9 +72,26 @@ def processor(server):
     return total
 
 
-def children(pid):
-    return [int(one) for one in subprocess.run(["pgrep", "-P", str(pid)], capture_output=True,
-                                               text=True).stdout.split()]
+def below(pid):
+    """A process, its children, theirs, and so on."""
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout
+    return [pid, *(one for child in found.split() for one in below(int(child)))]
+
+
+def start(*command, **how):
+    """Starts a server, which ends with this program at the latest."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **how}
+    running.append(subprocess.Popen(command, **quiet))
+    return running[-1]
+
+
+def end(server):
+    server.terminate()
+    try:
+        server.wait(5)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
 
 
 def measure(name, command, destination, bytes_, files, server=None):
@@ -61,6 +108,9 @@ def measure(name, command, destination, bytes_, files, server=None):
         if ended.returncode != 0:
             print(f"{name:<44} failed: {ended.stderr.strip()[-100:]}")
             return
+        copied = sum(os.stat(os.path.join(top, one)).st_size
+                     for top, _, names in os.walk(destination) for one in names)
+        assert copied == bytes_, f"{name}: {copied} bytes arrived of {bytes_}"
         if run > 0:
             walls.append(wall)
             costs.append(cost)
@@ -75,11 +125,11 @@ def servers():
     there = f"{TOP}/there"
     port = free_port()
     os.environ["WEFT_DAEMON_SOCKET"] = f"{TOP}/n.sock"
-    daemon = subprocess.Popen([WEFT, "daemon"], stderr=subprocess.PIPE, text=True)
+    daemon = start(WEFT, "daemon", stderr=subprocess.PIPE, text=True)
     while "ready at" not in daemon.stderr.readline():
-        pass
-    server = subprocess.Popen([WEFT, "transfer", "serve", "--listen", f"127.0.0.1:{port}",
-                               "--root", there], stderr=subprocess.PIPE, text=True)
+        assert daemon.poll() is None, "the daemon ended"
+    server = start(WEFT, "transfer", "serve", "--listen", f"127.0.0.1:{port}", "--root", there,
+                   stderr=subprocess.PIPE, text=True)
     server.stderr.readline()
     url = f"weft://127.0.0.1:{port}/"
 
@@ -91,29 +141,47 @@ def servers():
     yield "weft cp, TCP", weft("--transport", "tcp"), server
     yield "weft cp, TCP, 4 streams", weft("--transport", "tcp", "--streams", "4"), server
     yield "weft cp, TCP, not verified", weft("--transport", "tcp", "--no-verify"), server
-    for process in (server, daemon):
-        process.kill()
-        process.wait()
+    end(server)
+    end(daemon)
     if not arguments.peers:
         return
     if shutil.which("rsync"):
         port = free_port()
         with open(f"{TOP}/rsyncd.conf", "w") as file:
             file.write(f"uid = 0\ngid = 0\nuse chroot = no\n[x]\npath = {there}\nread only = no\n")
-        server = subprocess.Popen(["rsync", "--daemon", "--no-detach", f"--port={port}",
-                                   "--address=127.0.0.1", f"--config={TOP}/rsyncd.conf"])
-        time.sleep(0.5)
+        server = start("rsync", "--daemon", "--no-detach", f"--port={port}",
+                       "--address=127.0.0.1", f"--config={TOP}/rsyncd.conf")
+        await_port(port)
         yield "rsync -aW, daemon", lambda source: ["rsync", "-aW", source,
                                                    f"rsync://127.0.0.1:{port}/x/"], server
-        server.send_signal(signal.SIGTERM)
-        server.wait()
+        end(server)
+    sshd = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    if sshd and shutil.which("scp"):
+        server, options = start_sshd(sshd)
+        yield "scp -r", lambda source: ["scp", "-q", "-r", "-P", options[1], *options[2:], source,
+                                        f"127.0.0.1:{there}/"], server
+        if shutil.which("rsync"):
+            rsh = "ssh " + " ".join(options)
+            yield "rsync -aW, ssh", lambda source: ["rsync", "-aW", "-e", rsh, source,
+                                                    f"127.0.0.1:{there}/"], server
+        end(server)
+    if shutil.which("rclone"):
+        port = free_port()
+        server = start("rclone", "serve", "webdav", "--addr", f"127.0.0.1:{port}", there)
+        await_port(port)
+
+        def rclone(source):
+            name = os.path.basename(source)
+            to = f":webdav,url='http://127.0.0.1:{port}':" + (name if os.path.isdir(source) else "")
+            return ["rclone", "copy", "--config", f"{TOP}/rclone.conf", source, to]
+
+        yield "rclone copy, WebDAV", rclone, server
+        end(server)
     if shutil.which("globus-url-copy") and shutil.which("globus-gridftp-server"):
         port = free_port()
-        server = subprocess.Popen(["globus-gridftp-server", "-p", str(port), "-aa",
-                                   "-anonymous-user", "root", "-allow-root", "-ipc-interface",
-                                   "127.0.0.1"], stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL)
-        time.sleep(1)
+        server = start("globus-gridftp-server", "-p", str(port), "-aa", "-anonymous-user", "root",
+                       "-allow-root", "-ipc-interface", "127.0.0.1")
+        await_port(port)
 
         def globus(source):
             slash = "/" if os.path.isdir(source) else ""
@@ -123,8 +191,7 @@ def servers():
                     f"ftp://127.0.0.1:{port}{there}/{name}{slash}"]
 
         yield "globus-url-copy, 4 streams", globus, server
-        server.send_signal(signal.SIGTERM)
-        server.wait()
+        end(server)
 
 
 try:
@@ -158,4 +225,6 @@ try:
             measure(f"{kind}: {name}", command(source), here, bytes_, files, server)
         shutil.rmtree(here, ignore_errors=True)
 finally:
+    for server in running:
+        server.kill()
     shutil.rmtree(TOP, ignore_errors=True)
