@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Copies with `weft cp` and its peers, and prints a table: wall time, rate, processor time of both ends.
+"""Copies with `weft cp` and its peers, and prints wall time, rate, and processor time of both ends.
 
   bench/transfer.py                 weft alone
   bench/transfer.py --peers         beside cp, rsync's daemon, rsync and scp by ssh, rclone and
                                     globus-url-copy, those that are there
   bench/transfer.py --size 1        a file of 1 GiB in place of 4
 
-From memory to memory (/dev/shm), over the loopback where there is a network. Medians of 3 runs behind one
-that warms up. Processor time is that of the children of this program, so servers are its children, too.
+From memory to memory (/dev/shm), over the loopback where there is a network. Medians of 3 runs behind
+one that warms up. Rows of both directions count the bytes of both. Processor time is that of the
+children of this program, so servers are its children, too.
 """
-import argparse, os, shutil, socket, statistics, subprocess, sys, tempfile, time
+import argparse, os, shlex, shutil, socket, statistics, subprocess, sys, tempfile, time
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
 parser.add_argument("--weft", default="target/release/weft")
@@ -21,7 +22,9 @@ parser.add_argument("--only", default="", help="rows with this in their name")
 arguments = parser.parse_args()
 WEFT = os.path.abspath(arguments.weft)
 TOP = tempfile.mkdtemp(prefix="weft-bench-", dir="/dev/shm")
+BACK = f"{TOP}/back"
 TICKS = os.sysconf("SC_CLK_TCK")
+BOTH = "both directions"
 running = []
 
 
@@ -42,7 +45,7 @@ def await_port(port):
 
 
 def start_sshd(sshd):
-    """A server of ssh with a key of its own, for this user alone, and the options that lead to it."""
+    """A server of ssh with a key of its own, and the options that lead to it."""
     key, port = f"{TOP}/ssh-key", free_port()
     if not os.path.exists(key):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
@@ -94,13 +97,18 @@ def end(server):
         server.wait()
 
 
+def bytes_below(directory):
+    return sum(os.stat(os.path.join(top, one)).st_size
+               for top, _, names in os.walk(directory) for one in names)
+
+
 def measure(name, command, destination, bytes_, files, server=None):
     if arguments.only not in name:
         return
     walls, costs = [], []
     for run in range(arguments.runs + 1):
         # A server keeps the directory open, so it stays.
-        subprocess.run(["find", destination, "-mindepth", "1", "-delete"], check=True)
+        subprocess.run(["find", destination, BACK, "-mindepth", "1", "-delete"], check=True)
         before, begin = processor(server), time.monotonic()
         ended = subprocess.run(command, capture_output=True, text=True)
         wall = time.monotonic() - begin
@@ -108,8 +116,7 @@ def measure(name, command, destination, bytes_, files, server=None):
         if ended.returncode != 0:
             print(f"{name:<44} failed: {ended.stderr.strip()[-100:]}")
             return
-        copied = sum(os.stat(os.path.join(top, one)).st_size
-                     for top, _, names in os.walk(destination) for one in names)
+        copied = bytes_below(destination) + bytes_below(BACK)
         assert copied == bytes_, f"{name}: {copied} bytes arrived of {bytes_}"
         if run > 0:
             walls.append(wall)
@@ -128,17 +135,27 @@ def servers():
     daemon = start(WEFT, "daemon", stderr=subprocess.PIPE, text=True)
     while "ready at" not in daemon.stderr.readline():
         assert daemon.poll() is None, "the daemon ended"
-    server = start(WEFT, "transfer", "serve", "--listen", f"127.0.0.1:{port}", "--root", there,
+    server = start(WEFT, "transfer", "serve", "--listen", f"127.0.0.1:{port}", "--root", TOP,
                    stderr=subprocess.PIPE, text=True)
     server.stderr.readline()
-    url = f"weft://127.0.0.1:{port}/"
+    url = f"weft://127.0.0.1:{port}"
 
     def weft(*options):
-        return lambda source: [WEFT, "cp", "-a", *options, source, url]
+        return lambda source: [WEFT, "cp", "-a", *options, source, f"{url}/there"]
+
+    def both(*options):
+        """The same, and at the same time the source comes back from the server."""
+        def command(source):
+            ways = [(source, f"{url}/there"), (f"{url}/{os.path.basename(source)}", BACK)]
+            there, back = (shlex.join([WEFT, "cp", "-a", *options, *way]) for way in ways)
+            return ["sh", "-c", f"{there} & first=$!; {back} && wait $first"]
+        return command
 
     yield "weft cp, fabric", weft("--transport", "fabric"), server
+    yield f"weft cp, fabric, {BOTH}", both("--transport", "fabric"), server
     yield "weft cp, fabric, not verified", weft("--transport", "fabric", "--no-verify"), server
     yield "weft cp, TCP", weft("--transport", "tcp"), server
+    yield f"weft cp, TCP, {BOTH}", both("--transport", "tcp"), server
     yield "weft cp, TCP, 4 streams", weft("--transport", "tcp", "--streams", "4"), server
     yield "weft cp, TCP, not verified", weft("--transport", "tcp", "--no-verify"), server
     end(server)
@@ -196,7 +213,7 @@ def servers():
 
 try:
     large, small = f"{TOP}/large", f"{TOP}/small"
-    size = int(arguments.size * (1 << 30))
+    size = int(arguments.size * 1024) << 20
     with open(large, "wb") as file:
         part = os.urandom(1 << 20)
         for _ in range(size >> 20):
@@ -218,11 +235,13 @@ try:
                                                       here])]
         if arguments.peers:
             local.append(("cp -a", ["cp", "-a", source, here]))
-        os.makedirs(here, exist_ok=True)
+        for directory in (here, BACK):
+            os.makedirs(directory, exist_ok=True)
         for name, command in local:
             measure(f"{kind}: {name}", command, here, bytes_, files)
         for name, command, server in servers():
-            measure(f"{kind}: {name}", command(source), here, bytes_, files, server)
+            ways = 2 if BOTH in name else 1
+            measure(f"{kind}: {name}", command(source), here, ways * bytes_, ways * files, server)
         shutil.rmtree(here, ignore_errors=True)
 finally:
     for server in running:
