@@ -124,6 +124,8 @@ def transfer():
             assert client.wait(LIMIT) == 2, text_of(log)
             assert time.monotonic() - begun < 10, "it is told"
             assert "goes on from here" in text_of(log), text_of(log)
+            # The end of the other program is said, and not that of its memory.
+            assert "not valid" not in text_of(log), text_of(log)
             server = serve(two, root)
             until("it is offered", lambda: "transfer.7799" in one.run(WEFT, "status"))
         ended = []

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use weft_fabric::{Armed, Watchable};
+use weft_fabric::{Armed, OperationError, Watchable};
 use weft_open::{AnyEndpoint, now};
 use weft_session::{BlockId, Event, PoolId, SessionId, Sessions, Shape, bytes_of};
 
@@ -160,7 +160,7 @@ pub(super) enum Came {
     Answer(Option<String>),
     Pool(PoolId, Shape),
     Block(BlockId, u32, Vec<u8>),
-    Moved(Option<String>),
+    Moved(Result<(), OperationError>),
     Room,
     Ended(String),
 }
@@ -287,9 +287,7 @@ fn of_event(event: Event<'_, super::lease::FabricRegion>) -> Option<(SessionId, 
         Event::Block { session, block, length, head } => {
             (session, Came::Block(block, length, head.to_vec()))
         }
-        Event::Moved { session, result, .. } => {
-            (session, Came::Moved(result.err().map(|error| error.to_string())))
-        }
+        Event::Moved { session, result, .. } => (session, Came::Moved(result)),
         Event::Room { session } => (session, Came::Room),
         Event::Ended { session, why, .. } => (session, Came::Ended(why.to_string())),
         Event::Opened { .. } | Event::Cancelled { .. } | Event::Endpoint(_) => return None,
