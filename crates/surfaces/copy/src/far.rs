@@ -287,8 +287,10 @@ pub(crate) fn run_source(
         }
     };
     let there = (tops, identity, None);
+    let gauge = Arc::clone(&reports.1);
     let source = assembly::source(there, terms, settings, (supply, inbox, outlet), reports)?;
     let summary = source.run()?;
+    gauge.stayed(wire.as_ref().and_then(|wire| wire.near()));
     let shares_memory = wire.and_then(|wire| wire.shares_memory());
     Ok(Read { summary, shares_memory })
 }
@@ -303,18 +305,22 @@ pub(crate) fn run_target(
 ) -> Result<crate::target_end::Written, CopyError> {
     let inbox = Arc::new(Inbox::default());
     let listener: Arc<dyn Listener> = Arc::clone(&inbox) as _;
-    let (blocks, outlet): (_, Arc<dyn Outlet>) = match lines {
+    let (blocks, outlet, wire): (_, Arc<dyn Outlet>, _) = match lines {
         Lines::Streams(channels) => {
             let pool = assembly::pool(terms, settings)?;
             let outlet = Arc::new(Connections::start(channels, &listener, Some(&pool))?);
-            (pool.count(), outlet)
+            (pool.count(), outlet, None)
         }
         Lines::Fabric(wires) => {
             let (blocks, outlet) = fabric::write(wires, terms, settings, &listener);
-            (blocks, outlet)
+            (blocks, Arc::clone(&outlet) as _, Some(outlet))
         }
     };
-    assembly::target(destination, terms, settings, (blocks, inbox, outlet), reports).run()
+    let gauge = Arc::clone(&reports.1);
+    let end = assembly::target(destination, terms, settings, (blocks, inbox, outlet), reports);
+    let written = end.run()?;
+    gauge.stayed(wire.and_then(|wire| wire.near()));
+    Ok(written)
 }
 
 /// `came` says to how many services of the hello this end came, and why not to the first.

@@ -12,6 +12,7 @@
 //! | `target_end`, `destination`, `journal_file` | the end that writes |
 //! | `writing`, `making`, `metadata`, `shortcut` | what it does to files, and to all else |
 //! | `link`, `inbox`, `workers` | what joins threads and ends |
+//! | `near` | threads near the memory node of their device |
 //! | `space` | the memory of a block |
 //! | `root` | a directory that is not left |
 //! | `place`, `remote` | places on other hosts, and copies from and to them |
@@ -34,6 +35,7 @@ mod link;
 mod local;
 mod making;
 mod metadata;
+mod near;
 mod pace;
 mod place;
 mod reading;

@@ -119,6 +119,9 @@ def here():
     text = weft("-a", "--stats", "src", "again").stdout
     assert "opened for O_DIRECT    0 at this end" in text, text
     assert "local (both places are on this host)" in text, text
+    # In memory no thread has a disk to stay near.
+    assert "memory nodes           no thread of this end is bound" in text, text
+    assert [one["node"] for one in shown["near"]] == [None] * 3, shown
 
 
 def by_shell():

@@ -16,6 +16,7 @@ use super::hub::{Hub, SESSIONS_MAX};
 use super::talk::Early;
 use super::{PROTOCOL, VERSION, Wire};
 use crate::channel::SILENCE;
+use crate::near::{Machine, Near};
 
 const VERSIONS: RangeInclusive<u16> = VERSION..=VERSION;
 
@@ -46,7 +47,8 @@ fn find_at(opening: &Opening, place: &str, is_near: bool) -> Result<Wire, String
     }
     let client = Client::over(endpoint, PROTOCOL, &VERSIONS, options());
     let (sessions, session) = client.map_err(|why| why.to_string())?.into_sessions();
-    let (hub, early) = Hub::start(sessions, Some(session), None).map_err(|why| why.to_string())?;
+    let started = Hub::start(sessions, near_rail(opening), Some(session), None);
+    let (hub, early) = started.map_err(|why| why.to_string())?;
     Ok(Wire::new(hub, session, early.expect("there is a session")))
 }
 
@@ -68,6 +70,11 @@ pub(crate) fn find_server(opening: &Opening, host: &str, port: u16) -> Result<Wi
         None if is_here(host, &addresses) => find_at(opening, &name, true),
         None => Err(format!("this host has not joined a fabric with {host}")),
     }
+}
+
+/// Near the network device that leads to other hosts.
+fn near_rail(opening: &Opening) -> Option<Near> {
+    Machine::own()?.near_address(opening.data_address()?)
 }
 
 fn is_here(host: &str, addresses: &[IpAddr]) -> bool {
@@ -95,7 +102,7 @@ impl Offer {
         let NodeId(node) = endpoint.address().node;
         let service = Service::over(endpoint, PROTOCOL, &VERSIONS, options()).map_err(failed)?;
         let (tell, arrived) = mpsc::channel();
-        let started = Hub::start(service.into_sessions(), None, Some(tell));
+        let started = Hub::start(service.into_sessions(), near_rail(opening), None, Some(tell));
         let (hub, _) = started.map_err(|why| why.to_string())?;
         Ok(Self { hub, arrived, place: format!("{name}@{node}") })
     }

@@ -110,6 +110,11 @@ impl Posting {
         self.way.lock().as_ref()?.recv_timeout(WAY_WITHIN).ok()
     }
 
+    /// Where the thread that carries messages stays, if it is bound.
+    pub fn near(&self) -> Option<String> {
+        self.sessions[0].0.bound().map(ToString::to_string)
+    }
+
     /// Ends a session when all that was sent has arrived. The hub drops the other half of what is
     /// returned when it is over.
     fn end(&self, stream: usize) -> mpsc::Receiver<()> {
