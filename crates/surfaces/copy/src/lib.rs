@@ -19,10 +19,13 @@
 //! | `line`, `channel`, `secure` | connections that carry frames; TLS |
 //! | `fabric` | sessions of the fabric, with blocks that the writing end grants |
 //! | `far`, `server`, `users` | the far end of a transfer, a server of a directory, and its users |
+//! | `between`, `asker` | a transfer between two others: the end that asks for it, and those |
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]
 
+mod asker;
 mod assembly;
+mod between;
 mod channel;
 mod destination;
 mod error;

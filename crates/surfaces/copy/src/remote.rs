@@ -1,9 +1,8 @@
-//! A copy from or to another host, and one between two others.
+//! A copy from or to another host.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use weft_membership::Role as TlsRole;
@@ -11,6 +10,7 @@ use weft_open::Opening;
 use weft_transfer::{Hello, Meeting, Message, Role, Summary, Terms, VERSION};
 
 use crate::assembly::{self, Settings};
+use crate::between::between;
 use crate::channel::{Channel, SILENCE};
 use crate::destination::Destination;
 use crate::error::CopyError;
@@ -59,7 +59,7 @@ pub struct Reach {
 }
 
 /// A far end.
-struct Far {
+pub(crate) struct Far {
     child: Option<Child>,
     way: Way,
     /// Why the fabric is not used, where it was tried.
@@ -109,7 +109,7 @@ pub(crate) fn standard() -> Result<Channel, CopyError> {
     Ok(Channel::new(reader, writer))
 }
 
-fn connect(place: &Place, reach: &Reach) -> Result<(Line, Far), CopyError> {
+pub(crate) fn connect(place: &Place, reach: &Reach) -> Result<(Line, Far), CopyError> {
     match place {
         Place::Here(_) => unreachable!("the caller looked"),
         Place::Shell { host, .. } => start_shell(host, place, reach),
@@ -198,16 +198,16 @@ impl Drop for Closing {
 }
 
 /// The answer to a hello.
-struct Welcome {
+pub(crate) struct Welcome {
     token: u128,
-    port: u16,
-    at: String,
+    pub port: u16,
+    pub at: String,
     came: u16,
-    apart: String,
+    pub apart: String,
 }
 
 /// Says hello and hears the answer.
-fn greet(line: &mut Line, hello: Hello) -> Result<Welcome, CopyError> {
+pub(crate) fn greet(line: &mut Line, hello: Hello) -> Result<Welcome, CopyError> {
     // A far end that is gone by now may have said why.
     let said = line.say(Message::Hello(hello));
     match line.hear() {
@@ -225,7 +225,7 @@ fn greet(line: &mut Line, hello: Hello) -> Result<Welcome, CopyError> {
     }
 }
 
-fn hello(role: Role, terms: &Terms, places: Vec<Vec<u8>>, meeting: Meeting) -> Hello {
+pub(crate) fn hello(role: Role, terms: &Terms, places: Vec<Vec<u8>>, meeting: Meeting) -> Hello {
     Hello { version: VERSION, role, terms: terms.clone(), places, meeting }
 }
 
@@ -360,7 +360,7 @@ pub fn copy(
             let written = run_target(lines, here, &terms, settings, reports)?;
             Ok(outcome(written.summary, &far, written.window, &terms))
         }
-        _ => between(first, paths, destination, (reach, terms), reporter),
+        _ => between(first, paths, destination, (reach, terms), (reporter, gauge)),
     }
 }
 
@@ -383,85 +383,4 @@ fn outcome(summary: Summary, far: &Far, window: u32, terms: &Terms) -> Outcome {
         block_bytes: terms.block_bytes,
         streams: terms.streams,
     }
-}
-
-/// A transfer between two far ends. The target listens, the source connects to it, and this end
-/// hears how it goes.
-fn between(
-    source: &Place,
-    paths: Vec<Vec<u8>>,
-    destination: &Place,
-    (reach, terms): (&Reach, &Terms),
-    reporter: &Arc<dyn Reporter>,
-) -> Result<Outcome, CopyError> {
-    let ticket = crate::server::random()?;
-    let (mut target, _target_end) = connect(destination, reach)?;
-    let places = vec![destination.path().to_vec()];
-    let asked = hello(Role::Target, terms, places, Meeting::Expects { ticket });
-    let expected = greet(&mut target, asked)?;
-    let host = match destination {
-        Place::Shell { host, .. } => host.rsplit('@').next().unwrap_or(host).to_owned(),
-        Place::Server { host, .. } if host.contains(':') => format!("[{host}]"),
-        Place::Server { host, .. } => host.clone(),
-        Place::Here(_) => unreachable!("the caller looked"),
-    };
-    let (mut origin, _source_end) = connect(source, reach)?;
-    let (to, at) = match reach.transport {
-        Transport::Tcp => (format!("{host}:{}", expected.port), String::new()),
-        Transport::Auto => (format!("{host}:{}", expected.port), expected.at),
-        Transport::Fabric if expected.at.is_empty() => {
-            let place = destination.to_string();
-            return Err(CopyError::Unreachable { place, why: expected.apart });
-        }
-        Transport::Fabric => (String::new(), expected.at),
-    };
-    let is_offered = !at.is_empty();
-    let came =
-        greet(&mut origin, hello(Role::Source, terms, paths, Meeting::Goes { to, at, ticket }))?;
-    let (is_fabric, apart) = match is_offered {
-        true => (came.apart.is_empty(), came.apart),
-        false => (false, expected.apart),
-    };
-    let why = match (is_fabric, apart.as_str()) {
-        (true, _) => "both places are on other hosts, which meet on the fabric".to_owned(),
-        (false, "") => "both places are on other hosts".to_owned(),
-        (false, why) => format!("both places are on other hosts; not over the fabric: {why}"),
-    };
-    let (tell, told) = mpsc::channel();
-    for (is_target, mut line) in [(true, target), (false, origin)] {
-        let tell = tell.clone();
-        std::thread::spawn(move || {
-            loop {
-                let heard = line.hear();
-                let is_over = !matches!(heard, Ok(Message::Trouble(_) | Message::Would(_)));
-                if tell.send((is_target, heard)).is_err() || is_over {
-                    return;
-                }
-            }
-        });
-    }
-    drop(tell);
-    let mut lost = CopyError::Lost("both ends are gone".to_owned());
-    while let Ok((is_target, heard)) = told.recv() {
-        match heard {
-            Ok(Message::Trouble(trouble)) if is_target => reporter.trouble(&trouble),
-            Ok(Message::Would(text)) if is_target => reporter.would(&text),
-            Ok(Message::Done(summary)) if is_target => {
-                return Ok(Outcome {
-                    summary,
-                    way: Way::ThirdParty,
-                    why,
-                    window: 0,
-                    block_bytes: terms.block_bytes,
-                    streams: if is_fabric { 1 } else { terms.streams },
-                });
-            }
-            Ok(Message::Refused { text }) => {
-                return Err(CopyError::Lost(text));
-            }
-            Err(error) if is_target => lost = error,
-            _ => {}
-        }
-    }
-    Err(lost)
 }
