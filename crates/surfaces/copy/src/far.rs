@@ -173,8 +173,10 @@ impl Part {
                     .or_else(|_| TcpListener::bind(("0.0.0.0", 0)))
                     .map_err(|why| CopyError::system("a place to meet", &why))?;
                 let port = listener.local_addr().map_or(0, |address| address.port());
-                let offer =
-                    policy.opening.as_ref().map(|opening| Offer::new(opening, &meeting_name()?));
+                let offer = policy
+                    .opening
+                    .as_ref()
+                    .map(|opening| Offer::new(opening, &meeting_name()?, None));
                 let (at, apart) = match &offer {
                     None => ("", "the other end does not use the fabric"),
                     Some(Ok(offer)) => (offer.place(), ""),

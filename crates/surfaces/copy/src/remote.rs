@@ -1,12 +1,14 @@
 //! A copy from or to another host.
 
+use std::net::IpAddr;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_membership::Role as TlsRole;
-use weft_open::Opening;
+use weft_open::{Opening, Source};
 use weft_transfer::{Hello, Meeting, Message, Role, Summary, Terms, VERSION};
 
 use crate::assembly::{self, Settings};
@@ -50,12 +52,30 @@ pub struct Reach {
     /// Sessions of the fabric that carry blocks, where the far end comes to as many; 1 to
     /// [`weft_transfer::SERVICES_MAX`].
     pub sessions: u16,
+    /// Addresses of this host that the sessions take in turn; empty for that of its fabric.
+    pub rails: Vec<IpAddr>,
     /// The remote shell and its arguments.
     pub shell: Vec<String>,
     /// The program at the far end.
     pub weft_path: String,
     /// The text of a key file, for servers.
     pub key: Option<String>,
+}
+
+impl Reach {
+    /// The address of the session in this place.
+    fn rail(&self, place: u16) -> Option<IpAddr> {
+        let place = usize::from(place).checked_rem(self.rails.len())?;
+        Some(self.rails[place])
+    }
+
+    /// How its endpoint is opened.
+    fn opening_at(&self, place: u16) -> Opening {
+        match self.rail(place) {
+            Some(address) => self.opening.clone().source(Source::Address(address)),
+            None => self.opening.clone(),
+        }
+    }
 }
 
 /// A far end.
@@ -116,7 +136,7 @@ pub(crate) fn connect(place: &Place, reach: &Reach) -> Result<(Line, Far), CopyE
         Place::Server { host, port, .. } => {
             let apart = match reach.transport {
                 Transport::Tcp => None,
-                _ => match fabric::find_server(&reach.opening, host, *port) {
+                _ => match fabric::find_server(&reach.opening_at(0), host, *port) {
                     Ok(wire) => {
                         let far = Far { child: None, way: Way::Fabric, apart: None, again: None };
                         return Ok((Line::Fabric(wire), far));
@@ -229,12 +249,12 @@ pub(crate) fn hello(role: Role, terms: &Terms, places: Vec<Vec<u8>>, meeting: Me
     Hello { version: VERSION, role, terms: terms.clone(), places, meeting }
 }
 
-/// So many services that a far end may come to, or fewer if the fabric has no more; one at least,
-/// or why there is none.
-fn offer(reach: &Reach, count: u16) -> Result<Vec<Offer>, String> {
+/// Services that a far end may come to, for the sessions in these places, or fewer if the fabric
+/// has no more; one at least, or why there is none.
+fn offer(reach: &Reach, places: Range<u16>) -> Result<Vec<Offer>, String> {
     let mut offers = Vec::new();
-    for _ in 0..count {
-        match Offer::new(&reach.opening, &meeting_name()?) {
+    for place in places {
+        match Offer::new(&reach.opening, &meeting_name()?, reach.rail(place)) {
             Ok(offer) => offers.push(offer),
             Err(why) if offers.is_empty() => return Err(why),
             Err(_) => break,
@@ -273,8 +293,8 @@ fn open(
     let is_met = matches!(line, Line::Fabric(_));
     let offered = match is_met {
         // Where there are no further services, the session that is there carries all.
-        true => Some(Ok(offer(reach, reach.sessions - 1).unwrap_or_default())),
-        false => may_meet.then(|| offer(reach, reach.sessions)),
+        true => Some(Ok(offer(reach, 1..reach.sessions).unwrap_or_default())),
+        false => may_meet.then(|| offer(reach, 0..reach.sessions)),
     };
     let unreachable = |why| Err(CopyError::Unreachable { place: place.to_string(), why });
     let services = |offers: &[Offer]| offers.iter().map(|offer| offer.place().to_owned()).collect();
@@ -346,7 +366,7 @@ pub fn copy(
             let (lines, far, terms) = open(destination, reach, terms, Role::Target, places)?;
             let there = (&tops, assembly::identity(&paths));
             let read = run_source(lines, there, &terms, settings, reports)?;
-            let mut outcome = outcome(read.summary, &far, 0, &terms);
+            let mut outcome = outcome(read.summary, (&far, reach), 0, &terms);
             match read.shares_memory {
                 Some(true) => outcome.why += ", and files are read into its memory",
                 Some(false) => outcome.why += ", and libfabric puts blocks",
@@ -358,13 +378,13 @@ pub fn copy(
             let (lines, far, terms) = open(first, reach, terms, Role::Source, paths)?;
             let here = Destination { place: path.clone(), within: None };
             let written = run_target(lines, here, &terms, settings, reports)?;
-            Ok(outcome(written.summary, &far, written.window, &terms))
+            Ok(outcome(written.summary, (&far, reach), written.window, &terms))
         }
         _ => between(first, paths, destination, (reach, terms), (reporter, gauge)),
     }
 }
 
-fn outcome(summary: Summary, far: &Far, window: u32, terms: &Terms) -> Outcome {
+fn outcome(summary: Summary, (far, reach): (&Far, &Reach), window: u32, terms: &Terms) -> Outcome {
     let why = match far.way {
         Way::Shell => "a remote shell carries it",
         Way::Tls => "the server has a key",
@@ -373,6 +393,10 @@ fn outcome(summary: Summary, far: &Far, window: u32, terms: &Terms) -> Outcome {
     };
     let why = match &far.apart {
         Some(apart) => format!("{why}; not over the fabric: {apart}"),
+        None if far.way == Way::Fabric && !reach.rails.is_empty() => {
+            let rails: Vec<String> = reach.rails.iter().map(IpAddr::to_string).collect();
+            format!("{why}, by way of {}", rails.join(" and "))
+        }
         None => why.to_owned(),
     };
     Outcome {

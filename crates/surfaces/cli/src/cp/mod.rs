@@ -166,6 +166,7 @@ fn prepared(arguments: &CpArguments, configuration: &Configuration) -> Result<Pr
         std::fs::read_to_string(file)
             .map_err(|why| format!("the key file {} cannot be read: {why}", file.display()))
     });
+    let for_rails = u16::try_from(arguments.rails.len()).unwrap_or(SESSIONS_MAX).max(SESSIONS);
     let reach = Reach {
         transport: match arguments.transport {
             TransportWord::Auto => Transport::Auto,
@@ -173,7 +174,8 @@ fn prepared(arguments: &CpArguments, configuration: &Configuration) -> Result<Pr
             TransportWord::Tcp => Transport::Tcp,
         },
         opening: of_transfers("weft cp", &configuration.options),
-        sessions: arguments.streams.unwrap_or(SESSIONS).min(SESSIONS_MAX),
+        sessions: arguments.streams.unwrap_or(for_rails).min(SESSIONS_MAX),
+        rails: arguments.rails.clone(),
         shell: arguments.rsh.split_whitespace().map(str::to_owned).collect(),
         weft_path: arguments.weft_path.clone(),
         key: key.transpose()?,
