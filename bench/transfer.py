@@ -182,18 +182,6 @@ def servers():
             yield "rsync -aW, ssh", lambda source: ["rsync", "-aW", "-e", rsh, source,
                                                     f"127.0.0.1:{there}/"], server
         end(server)
-    if shutil.which("rclone"):
-        port = free_port()
-        server = start("rclone", "serve", "webdav", "--addr", f"127.0.0.1:{port}", there)
-        await_port(port)
-
-        def rclone(source):
-            name = os.path.basename(source)
-            to = f":webdav,url='http://127.0.0.1:{port}':" + (name if os.path.isdir(source) else "")
-            return ["rclone", "copy", "--config", f"{TOP}/rclone.conf", source, to]
-
-        yield "rclone copy, WebDAV", rclone, server
-        end(server)
     if shutil.which("globus-url-copy") and shutil.which("globus-gridftp-server"):
         port = free_port()
         server = start("globus-gridftp-server", "-p", str(port), "-aa", "-anonymous-user", "root",
@@ -212,6 +200,11 @@ def servers():
 
 
 try:
+    # The source, and what both directions make of it.
+    needed, free = 3 * arguments.size + 1, shutil.disk_usage(TOP).free / (1 << 30)
+    if needed > free:
+        sys.exit(f"/dev/shm has {free:.1f} GiB, and {needed:.1f} are needed: mount -o "
+                 f"remount,size={needed + 1:.0f}g /dev/shm, or give a smaller --size")
     large, small = f"{TOP}/large", f"{TOP}/small"
     size = int(arguments.size * 1024) << 20
     with open(large, "wb") as file:
@@ -235,6 +228,11 @@ try:
                                                       here])]
         if arguments.peers:
             local.append(("cp -a", ["cp", "-a", source, here]))
+            if shutil.which("rclone"):
+                # It copies what is in a directory.
+                to = f"{here}/{kind}" if os.path.isdir(source) else here
+                local.append(("rclone copy, one host", ["rclone", "copy", "--config",
+                                                        f"{TOP}/rclone.conf", source, to]))
         for directory in (here, BACK):
             os.makedirs(directory, exist_ok=True)
         for name, command in local:
