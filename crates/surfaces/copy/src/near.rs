@@ -2,7 +2,8 @@
 //!
 //! Readers stay at the node of the disk that the sources lie on, writers at that of the
 //! destination, and the thread of an endpoint between hosts at that of the network device. Their
-//! pages come from there by themselves, as they touch them first. The policy is static (NUMA-RDMA#numa-tuning).
+//! pages come from there by themselves, as they touch them first. The policy is static
+//! (NUMA-RDMA#numa-tuning).
 //! Always true: where one node is all that there is, or the kernel does not say where a device is,
 //! as for files in memory, no thread is bound; the system moves threads better then.
 
