@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use rustix::io::Errno;
+use rustix::net::netdevice::index_to_name;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::NetdevError;
 use crate::interface::Interface;
@@ -76,6 +78,27 @@ impl Addresses {
     }
 }
 
+/// The name of the interface that has this address; `None` if none has it.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn interface_of(address: IpAddr) -> Result<Option<String>, NetdevError> {
+    let failed =
+        |errno| NetdevError::Os { what: "asking which interface has an address".to_owned(), errno };
+    let requests = Netlink::open().map_err(failed)?;
+    let all = requests.list(RouteNetlinkMessage::GetAddress(AddressMessage::default()));
+    let index = all.map_err(failed)?.into_iter().find_map(|message| match message {
+        RouteNetlinkMessage::NewAddress(message) if address_of(&message) == Some(address) => {
+            Some(message.header.index)
+        }
+        _ => None,
+    });
+    let Some(index) = index else { return Ok(None) };
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    let name = socket.and_then(|socket| index_to_name(socket, index));
+    name.map(Some).map_err(failed)
+}
+
 /// The interface's own address. On a point-to-point link `Address` is the address of the other end;
 /// elsewhere there may be no `Local`, and `Address` is the own one.
 fn address_of(message: &AddressMessage) -> Option<IpAddr> {
@@ -100,5 +123,12 @@ mod tests {
         let loopback = Interface::named("lo").expect("a name");
         let mut addresses = Addresses::of(&loopback).expect("lo exists");
         assert!(addresses.now().contains(&IpAddr::from([127, 0, 0, 1])), "{addresses:?}");
+    }
+
+    #[test]
+    fn an_address_leads_to_its_interface() {
+        let of = |address: [u8; 4]| interface_of(IpAddr::from(address)).expect("it says");
+        assert_eq!(of([127, 0, 0, 1]).as_deref(), Some("lo"));
+        assert_eq!(of([192, 0, 2, 77]), None, "an address for documents");
     }
 }

@@ -34,17 +34,32 @@ fn pages_in(maps: &str, address: usize) -> BTreeMap<u32, u64> {
 }
 
 /// The node that a device is near, from its folder in `/sys`, such as `/sys/class/net/eth0` or
-/// `/sys/dev/block/259:0`. `None` when the system does not say, as for virtual devices.
+/// `/sys/dev/block/259:0`. A disk that is made of others, as a volume of LVM, is where all of these
+/// are. `None` when the system does not say, as for other virtual devices.
 #[must_use]
 pub fn node_of_device(directory: &Path) -> Option<u32> {
+    node_within(directory, PARTS_DEPTH)
+}
+
+/// How deep disks that are made of others are looked into.
+const PARTS_DEPTH: u32 = 4;
+
+fn node_within(directory: &Path, depth: u32) -> Option<u32> {
     // A partition says it by its disk, a disk by its controller: each is a folder further up.
     let directory = fs::canonicalize(directory).ok()?;
-    directory.ancestors().find_map(|folder| {
+    let own = directory.ancestors().find_map(|folder| {
         let text = ["numa_node", "device/numa_node"]
             .iter()
             .find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
         text.trim().parse().ok()
-    })
+    });
+    if own.is_some() || depth == 0 {
+        return own;
+    }
+    let parts = fs::read_dir(directory.join("slaves")).ok()?;
+    let mut nodes = parts.flatten().map(|part| node_within(&part.path(), depth - 1));
+    let first = nodes.next()??;
+    nodes.all(|node| node == Some(first)).then_some(first)
 }
 
 #[cfg(test)]
@@ -69,5 +84,27 @@ mod tests {
         fs::write(disk.join("numa_node"), "-1\n").expect("fresh");
         assert_eq!(node_of_device(&directory.path().join("pci0")), Some(1));
         assert_eq!(node_of_device(&directory.path().join("none")), None);
+    }
+
+    #[test]
+    fn a_disk_of_disks_is_near_the_node_of_all_of_them() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for (disk, node) in [("a", "1"), ("b", "1"), ("c", "0")] {
+            let disk = directory.path().join(format!("pci-{disk}/{disk}"));
+            fs::create_dir_all(&disk).expect("fresh");
+            fs::write(disk.with_file_name("numa_node"), node).expect("fresh");
+        }
+        let volume = |name: &str, parts: &[&str]| {
+            let volume = directory.path().join("virtual").join(name);
+            fs::create_dir_all(volume.join("slaves")).expect("fresh");
+            for part in parts {
+                let to = format!("../../../pci-{part}/{part}");
+                std::os::unix::fs::symlink(to, volume.join("slaves").join(part)).expect("fresh");
+            }
+            node_of_device(&volume)
+        };
+        assert_eq!(volume("dm-0", &["a", "b"]), Some(1));
+        assert_eq!(volume("dm-1", &["b", "c"]), None);
+        assert_eq!(volume("dm-2", &[]), None);
     }
 }

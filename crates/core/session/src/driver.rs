@@ -271,7 +271,8 @@ impl<E: Endpoint> Sessions<E> {
     /// [`Event::Block`].
     ///
     /// # Errors
-    /// [`BlockError`]; the block is still this end's.
+    /// [`BlockError`]; the block is still this end's. Errors that say that the session is over are
+    /// those of [`Event::Moved`].
     pub fn put(
         &mut self,
         session: SessionId,
@@ -328,6 +329,7 @@ impl<E: Endpoint> Sessions<E> {
                 if error == OperationError::WouldBlock {
                     self.machine.wants_room(moved.session);
                 }
+                self.machine.failed(moved.session, &error);
                 Err(BlockError::Operation(error))
             }
         }

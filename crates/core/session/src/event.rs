@@ -149,6 +149,10 @@ pub enum Event<'a, R> {
     },
     /// A put or get of a block has ended. After a put that ended well the peer has the block;
     /// after one that failed it is still this end's.
+    ///
+    /// After [`OperationError::InvalidKey`] the peer has taken its memory back, and after
+    /// [`OperationError::PeerDown`] it is gone: the session is over in both cases, and
+    /// [`Event::Ended`] follows within seconds and says why.
     Moved {
         /// The session.
         session: SessionId,

@@ -88,7 +88,13 @@ pub(crate) enum Due {
     Hello,
     /// The request is given up.
     Request(u32),
+    /// The peer took its memory back, and did not say why.
+    LastWords,
 }
+
+/// How long a session goes on when the memory of the peer is not there any more. Its word that the
+/// session is over, or the endpoint's that the peer is down, may come later than the end of a put.
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// A protocol that this end serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,13 +220,25 @@ impl<R> Machine<R> {
         let Ok(session) = self.open_session(id) else { return };
         let Some(pool) = session.pools.get_mut(&block.pool) else { return };
         pool.end(block.place);
-        if let Some((length, head)) = pass.filter(|_| result.is_ok()) {
-            pool.pass(block.place)
-                .expect("it was taken before the put, and put is what fillers do");
-            let numbers = [block.pool.wire(), block.place, length];
-            self.letter(id, Kind::Pass, numbers, (&head, Vec::new()), Matter::Nothing);
+        match (&result, pass) {
+            (Ok(()), Some((length, head))) => {
+                pool.pass(block.place)
+                    .expect("it was taken before the put, and put is what fillers do");
+                let numbers = [block.pool.wire(), block.place, length];
+                self.letter(id, Kind::Pass, numbers, (&head, Vec::new()), Matter::Nothing);
+            }
+            (Ok(()), None) => {}
+            (Err(error), _) => self.failed(id, error),
         }
         self.notices.push_back(Notice::Moved { session: id, block, result });
+    }
+
+    /// A put or get of a block failed. A peer takes the memory of its blocks back when the session
+    /// is over, so its reason is on its way. It is not waited for without end.
+    pub fn failed(&mut self, id: SessionId, error: &OperationError) {
+        if matches!(error, OperationError::InvalidKey | OperationError::PeerDown) {
+            self.at(self.ticked + LAST_WORDS_WITHIN, id, Due::LastWords);
+        }
     }
 
     /// The key of an own pool was granted, or not.
@@ -344,6 +362,10 @@ impl<R> Machine<R> {
             match due {
                 Due::Hello => self.hello_is_late(id),
                 Due::Request(number) => self.request_is_late(id, number),
+                Due::LastWords => {
+                    let text = "the other end took the memory of its blocks back".to_owned();
+                    self.end(id, End::Ended { by_peer: false, code: 0, text }, true);
+                }
             }
         }
         if let Some(silence) = self.options.silence {
@@ -404,5 +426,62 @@ impl<R> Machine<R> {
         let listens = self.options.silence.filter(|_| !self.sessions.is_empty());
         let look = listens.map(|silence| self.ticked + silence / 6);
         [first, look].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::Pool;
+    use crate::event::Shape;
+    use weft_fabric::Access;
+
+    /// A session of a machine, and a block of the peer's that this end takes and fills.
+    fn with_a_block() -> (Machine<()>, SessionId, BlockId) {
+        let mut machine = Machine::new(Options { silence: None, ..Options::default() });
+        let id = SessionId { peer: Peer(1), opened_here: true, number: 0 };
+        let mut session = Session::new(State::Open, Duration::ZERO);
+        let shape = Shape { block_bytes: 64, blocks: 2, access: Access::WRITE };
+        let lent = Pool::new(shape, Memory::Lent { key: RemoteKey(7) });
+        let pool = session.lent(0, lent, 1).expect("the first one");
+        machine.sessions.insert(id, session);
+        let block = machine.take(id, pool).expect("it is open").expect("both are free");
+        machine.begins(id, block);
+        (machine, id, block)
+    }
+
+    fn ended(machine: &mut Machine<()>) -> Option<String> {
+        std::mem::take(&mut machine.notices).into_iter().find_map(|notice| match notice {
+            Notice::Ended { why, .. } => Some(why.to_string()),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn the_reason_of_a_peer_that_took_its_memory_back_is_waited_for() {
+        for error in [OperationError::InvalidKey, OperationError::PeerDown] {
+            let (mut machine, id, block) = with_a_block();
+            machine.moved(Move { session: id, block, pass: None }, Err(error));
+            machine.tick(LAST_WORDS_WITHIN / 2);
+            assert_eq!(ended(&mut machine), None);
+            machine.down(id.peer, DownReason::Unreachable);
+            assert_eq!(ended(&mut machine).as_deref(), Some("the other end is not reached"));
+            assert_eq!(machine.timeout(), None);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_took_its_memory_back_and_says_nothing_is_not_waited_for_without_end() {
+        let (mut machine, id, block) = with_a_block();
+        machine.moved(Move { session: id, block, pass: None }, Err(OperationError::InvalidKey));
+        assert_eq!(machine.timeout(), Some(LAST_WORDS_WITHIN));
+        machine.tick(LAST_WORDS_WITHIN);
+        let why = ended(&mut machine).expect("it is over");
+        assert!(why.ends_with("took the memory of its blocks back"), "{why}");
+        // Another failure is the operation's own.
+        let (mut machine, id, block) = with_a_block();
+        let denied = Err(OperationError::Cancelled);
+        machine.moved(Move { session: id, block, pass: None }, denied);
+        assert_eq!(machine.timeout(), None);
     }
 }

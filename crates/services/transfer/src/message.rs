@@ -92,13 +92,14 @@ pub enum Meeting {
     /// On the connection of the hello, and at further services that its sender offers on the
     /// fabric, which carry blocks.
     Here {
-        /// The services, each as `NAME@HOST`; at most [`SERVICES_MAX`].
+        /// The services, as for [`Meeting::Nearby`]; at most [`SERVICES_MAX`].
         also: Vec<String>,
     },
     /// On the fabric, where the sender of the hello offers services, of which the first carries
     /// messages, too; on the connection of the hello if the receiver does not reach that.
     Nearby {
-        /// The services, each as `NAME@HOST`; at most [`SERVICES_MAX`].
+        /// The services, each as `NAME@HOST`, or as `NAME@HOST/ADDRESS` where the receiver comes by
+        /// the network that leads to this address; at most [`SERVICES_MAX`].
         at: Vec<String>,
     },
     /// The receiver of the hello, a target, listens for a source that shows the ticket.

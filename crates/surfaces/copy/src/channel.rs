@@ -19,7 +19,7 @@ use crate::link::{Incoming, Listener, Outlet};
 use crate::space::Space;
 
 /// How often a writer without work says that it lives.
-const ALIVE: Duration = Duration::from_secs(10);
+pub(crate) const ALIVE: Duration = Duration::from_secs(10);
 /// After how long without a byte the other end is given up.
 pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 /// Bytes that are read ahead of frames.
@@ -52,19 +52,29 @@ impl Channel {
 
     /// Sends a message, before there are threads.
     pub fn say(&mut self, message: Message) -> Result<(), CopyError> {
-        let bytes = Frame::Message(message).bytes();
-        let sent = self.writer.write_all(&bytes).and_then(|()| self.writer.flush());
-        sent.map_err(|why| CopyError::Lost(why.to_string()))
+        say_to(&mut self.writer, message)
     }
 
     /// Receives a message, before there are threads.
     pub fn hear(&mut self) -> Result<Message, CopyError> {
-        loop {
-            match read_frame(&mut self.reader)? {
-                Frame::Message(Message::Alive) => {}
-                Frame::Message(message) => return Ok(message),
-                Frame::Block(_) => return Err(weft_transfer::Offence("a block too early").into()),
-            }
+        hear_from(&mut self.reader)
+    }
+}
+
+/// Sends a message.
+pub(crate) fn say_to(writer: &mut WriteHalf, message: Message) -> Result<(), CopyError> {
+    let bytes = Frame::Message(message).bytes();
+    let sent = writer.write_all(&bytes).and_then(|()| writer.flush());
+    sent.map_err(|why| CopyError::Lost(why.to_string()))
+}
+
+/// Receives a message. Signs of life are none.
+pub(crate) fn hear_from(reader: &mut ReadHalf) -> Result<Message, CopyError> {
+    loop {
+        match read_frame(reader)? {
+            Frame::Message(Message::Alive) => {}
+            Frame::Message(message) => return Ok(message),
+            Frame::Block(_) => return Err(weft_transfer::Offence("a block too early").into()),
         }
     }
 }

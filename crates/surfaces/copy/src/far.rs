@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use weft_membership::Role as TlsRole;
 use weft_open::Opening;
-use weft_transfer::{Hello, Meeting, Message, Role, Terms, Trouble, VERSION};
+use weft_transfer::{Hello, Meeting, Message, Role, Terms, VERSION};
 
+use crate::asker::Asker;
 use crate::assembly::{self, Settings};
 use crate::channel::{Channel, Connections, SILENCE};
 use crate::destination::Destination;
@@ -172,8 +173,10 @@ impl Part {
                     .or_else(|_| TcpListener::bind(("0.0.0.0", 0)))
                     .map_err(|why| CopyError::system("a place to meet", &why))?;
                 let port = listener.local_addr().map_or(0, |address| address.port());
-                let offer =
-                    policy.opening.as_ref().map(|opening| Offer::new(opening, &meeting_name()?));
+                let offer = policy
+                    .opening
+                    .as_ref()
+                    .map(|opening| Offer::new(opening, &meeting_name()?, None));
                 let (at, apart) = match &offer {
                     None => ("", "the other end does not use the fabric"),
                     Some(Ok(offer)) => (offer.place(), ""),
@@ -182,7 +185,9 @@ impl Part {
                 line.say(welcome(0, port, at, (0, apart)))?;
                 let offer = offer.and_then(Result::ok);
                 let streams = usize::from(terms.streams);
-                let met = meet(&listener, &Key::of_ticket(ticket), offer.as_ref(), streams);
+                let met = |gauge: &Gauge| {
+                    meet(&listener, &Key::of_ticket(ticket), (offer.as_ref(), streams), gauge)
+                };
                 self.report(line, met, &terms, policy, hello.places)
             }
             Meeting::Goes { to, at, ticket } => {
@@ -192,10 +197,11 @@ impl Part {
                 };
                 let apart = came.as_ref().err().map_or("", String::as_str);
                 line.say(welcome(0, 0, "", (0, apart)))?;
-                let met = match came {
+                let streams = terms.streams;
+                let met = |_: &Gauge| match came {
                     Ok(wire) => Ok(Lines::Fabric(vec![wire])),
                     Err(why) if to.is_empty() => Err(CopyError::Refused(why)),
-                    Err(_) => go(&to, &Key::of_ticket(ticket), terms.streams),
+                    Err(_) => go(&to, &Key::of_ticket(ticket), streams),
                 };
                 self.report(line, met, &terms, policy, hello.places)
             }
@@ -206,21 +212,22 @@ impl Part {
     fn report(
         self,
         line: Line,
-        met: Result<Lines, CopyError>,
+        meet: impl FnOnce(&Gauge) -> Result<Lines, CopyError>,
         terms: &Terms,
         policy: &Policy,
         places: Vec<Vec<u8>>,
     ) -> Result<(), CopyError> {
-        let asker = Arc::new(Asker(parking_lot::Mutex::new(line)));
+        let gauge = Arc::new(Gauge::default());
+        let (asker, _signs) = Asker::listen(line, &gauge);
         let reporter: Arc<dyn Reporter> = Arc::clone(&asker) as _;
         let is_target = matches!(self, Self::Target(_));
-        let result = met.and_then(|met| {
-            let gauge = Arc::new(Gauge::default());
-            self.run_gauged(met, terms, policy, (places, reporter, gauge))
-        });
+        let result = meet(&gauge)
+            .and_then(|met| self.run_gauged(met, terms, policy, (places, reporter, gauge)));
         match &result {
             Ok(summary) if is_target => asker.tell(Message::Done(*summary)),
             Ok(_) => {}
+            // The asker says itself that the same command goes on.
+            Err(CopyError::Lost(why)) => asker.tell(Message::Refused { text: why.clone() }),
             Err(error) => asker.tell(Message::Refused { text: error.to_string() }),
         }
         result.map(drop)
@@ -287,8 +294,10 @@ pub(crate) fn run_source(
         }
     };
     let there = (tops, identity, None);
+    let gauge = Arc::clone(&reports.1);
     let source = assembly::source(there, terms, settings, (supply, inbox, outlet), reports)?;
     let summary = source.run()?;
+    gauge.stayed(wire.as_ref().and_then(|wire| wire.near()));
     let shares_memory = wire.and_then(|wire| wire.shares_memory());
     Ok(Read { summary, shares_memory })
 }
@@ -303,18 +312,22 @@ pub(crate) fn run_target(
 ) -> Result<crate::target_end::Written, CopyError> {
     let inbox = Arc::new(Inbox::default());
     let listener: Arc<dyn Listener> = Arc::clone(&inbox) as _;
-    let (blocks, outlet): (_, Arc<dyn Outlet>) = match lines {
+    let (blocks, outlet, wire): (_, Arc<dyn Outlet>, _) = match lines {
         Lines::Streams(channels) => {
             let pool = assembly::pool(terms, settings)?;
             let outlet = Arc::new(Connections::start(channels, &listener, Some(&pool))?);
-            (pool.count(), outlet)
+            (pool.count(), outlet, None)
         }
         Lines::Fabric(wires) => {
             let (blocks, outlet) = fabric::write(wires, terms, settings, &listener);
-            (blocks, outlet)
+            (blocks, Arc::clone(&outlet) as _, Some(outlet))
         }
     };
-    assembly::target(destination, terms, settings, (blocks, inbox, outlet), reports).run()
+    let gauge = Arc::clone(&reports.1);
+    let end = assembly::target(destination, terms, settings, (blocks, inbox, outlet), reports);
+    let written = end.run()?;
+    gauge.stayed(wire.and_then(|wire| wire.near()));
+    Ok(written)
 }
 
 /// `came` says to how many services of the hello this end came, and why not to the first.
@@ -340,39 +353,22 @@ fn lines(line: Line, terms: &Terms, more: &mut dyn More) -> Lines {
     }
 }
 
-/// The end that asked for a third-party transfer hears of it.
-struct Asker(parking_lot::Mutex<Line>);
-
-impl Asker {
-    fn tell(&self, message: Message) {
-        // One that is gone does not hear it, and the transfer goes on.
-        let _ = self.0.lock().say(message);
-    }
-}
-
-impl Reporter for Asker {
-    fn trouble(&self, trouble: &Trouble) {
-        self.tell(Message::Trouble(Trouble { number: None, ..trouble.clone() }));
-    }
-
-    fn would(&self, text: &str) {
-        self.tell(Message::Would(text.to_owned()));
-    }
-}
-
 /// Waits for the one source that knows the key, or comes over the fabric. Others are turned away.
 /// Over TCP it comes with so many connections.
 fn meet(
     listener: &TcpListener,
     key: &Key,
-    offer: Option<&Offer>,
-    streams: usize,
+    (offer, streams): (Option<&Offer>, usize),
+    gauge: &Gauge,
 ) -> Result<Lines, CopyError> {
     let system = |why| CopyError::system("a place to meet", &why);
     listener.set_nonblocking(true).map_err(system)?;
     let until = std::time::Instant::now() + MEETING_WITHIN;
     let mut channels = Vec::new();
     while std::time::Instant::now() < until {
+        if gauge.stops() {
+            return Err(CopyError::Stopped);
+        }
         if let Some(wire) = offer.and_then(|offer| offer.accept(Duration::ZERO)) {
             return Ok(Lines::Fabric(vec![wire]));
         }

@@ -12,16 +12,20 @@
 //! | `target_end`, `destination`, `journal_file` | the end that writes |
 //! | `writing`, `making`, `metadata`, `shortcut` | what it does to files, and to all else |
 //! | `link`, `inbox`, `workers` | what joins threads and ends |
+//! | `near` | threads near the memory node of their device |
 //! | `space` | the memory of a block |
 //! | `root` | a directory that is not left |
 //! | `place`, `remote` | places on other hosts, and copies from and to them |
 //! | `line`, `channel`, `secure` | connections that carry frames; TLS |
 //! | `fabric` | sessions of the fabric, with blocks that the writing end grants |
 //! | `far`, `server`, `users` | the far end of a transfer, a server of a directory, and its users |
+//! | `between`, `asker` | a transfer between two others: the end that asks for it, and those |
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]
 
+mod asker;
 mod assembly;
+mod between;
 mod channel;
 mod destination;
 mod error;
@@ -34,6 +38,7 @@ mod link;
 mod local;
 mod making;
 mod metadata;
+mod near;
 mod pace;
 mod place;
 mod reading;

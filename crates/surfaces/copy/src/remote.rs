@@ -1,16 +1,18 @@
-//! A copy from or to another host, and one between two others.
+//! A copy from or to another host.
 
+use std::net::IpAddr;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use weft_membership::Role as TlsRole;
-use weft_open::Opening;
+use weft_open::{Opening, Source};
 use weft_transfer::{Hello, Meeting, Message, Role, Summary, Terms, VERSION};
 
 use crate::assembly::{self, Settings};
+use crate::between::between;
 use crate::channel::{Channel, SILENCE};
 use crate::destination::Destination;
 use crate::error::CopyError;
@@ -50,6 +52,8 @@ pub struct Reach {
     /// Sessions of the fabric that carry blocks, where the far end comes to as many; 1 to
     /// [`weft_transfer::SERVICES_MAX`].
     pub sessions: u16,
+    /// Addresses of this host that the sessions take in turn; empty for that of its fabric.
+    pub rails: Vec<IpAddr>,
     /// The remote shell and its arguments.
     pub shell: Vec<String>,
     /// The program at the far end.
@@ -58,8 +62,24 @@ pub struct Reach {
     pub key: Option<String>,
 }
 
+impl Reach {
+    /// The address of the session in this place.
+    fn rail(&self, place: u16) -> Option<IpAddr> {
+        let place = usize::from(place).checked_rem(self.rails.len())?;
+        Some(self.rails[place])
+    }
+
+    /// How its endpoint is opened.
+    fn opening_at(&self, place: u16) -> Opening {
+        match self.rail(place) {
+            Some(address) => self.opening.clone().source(Source::Address(address)),
+            None => self.opening.clone(),
+        }
+    }
+}
+
 /// A far end.
-struct Far {
+pub(crate) struct Far {
     child: Option<Child>,
     way: Way,
     /// Why the fabric is not used, where it was tried.
@@ -109,14 +129,14 @@ pub(crate) fn standard() -> Result<Channel, CopyError> {
     Ok(Channel::new(reader, writer))
 }
 
-fn connect(place: &Place, reach: &Reach) -> Result<(Line, Far), CopyError> {
+pub(crate) fn connect(place: &Place, reach: &Reach) -> Result<(Line, Far), CopyError> {
     match place {
         Place::Here(_) => unreachable!("the caller looked"),
         Place::Shell { host, .. } => start_shell(host, place, reach),
         Place::Server { host, port, .. } => {
             let apart = match reach.transport {
                 Transport::Tcp => None,
-                _ => match fabric::find_server(&reach.opening, host, *port) {
+                _ => match fabric::find_server(&reach.opening_at(0), host, *port) {
                     Ok(wire) => {
                         let far = Far { child: None, way: Way::Fabric, apart: None, again: None };
                         return Ok((Line::Fabric(wire), far));
@@ -198,16 +218,16 @@ impl Drop for Closing {
 }
 
 /// The answer to a hello.
-struct Welcome {
+pub(crate) struct Welcome {
     token: u128,
-    port: u16,
-    at: String,
+    pub port: u16,
+    pub at: String,
     came: u16,
-    apart: String,
+    pub apart: String,
 }
 
 /// Says hello and hears the answer.
-fn greet(line: &mut Line, hello: Hello) -> Result<Welcome, CopyError> {
+pub(crate) fn greet(line: &mut Line, hello: Hello) -> Result<Welcome, CopyError> {
     // A far end that is gone by now may have said why.
     let said = line.say(Message::Hello(hello));
     match line.hear() {
@@ -225,16 +245,16 @@ fn greet(line: &mut Line, hello: Hello) -> Result<Welcome, CopyError> {
     }
 }
 
-fn hello(role: Role, terms: &Terms, places: Vec<Vec<u8>>, meeting: Meeting) -> Hello {
+pub(crate) fn hello(role: Role, terms: &Terms, places: Vec<Vec<u8>>, meeting: Meeting) -> Hello {
     Hello { version: VERSION, role, terms: terms.clone(), places, meeting }
 }
 
-/// So many services that a far end may come to, or fewer if the fabric has no more; one at least,
-/// or why there is none.
-fn offer(reach: &Reach, count: u16) -> Result<Vec<Offer>, String> {
+/// Services that a far end may come to, for the sessions in these places, or fewer if the fabric
+/// has no more; one at least, or why there is none.
+fn offer(reach: &Reach, places: Range<u16>) -> Result<Vec<Offer>, String> {
     let mut offers = Vec::new();
-    for _ in 0..count {
-        match Offer::new(&reach.opening, &meeting_name()?) {
+    for place in places {
+        match Offer::new(&reach.opening, &meeting_name()?, reach.rail(place)) {
             Ok(offer) => offers.push(offer),
             Err(why) if offers.is_empty() => return Err(why),
             Err(_) => break,
@@ -273,8 +293,8 @@ fn open(
     let is_met = matches!(line, Line::Fabric(_));
     let offered = match is_met {
         // Where there are no further services, the session that is there carries all.
-        true => Some(Ok(offer(reach, reach.sessions - 1).unwrap_or_default())),
-        false => may_meet.then(|| offer(reach, reach.sessions)),
+        true => Some(Ok(offer(reach, 1..reach.sessions).unwrap_or_default())),
+        false => may_meet.then(|| offer(reach, 0..reach.sessions)),
     };
     let unreachable = |why| Err(CopyError::Unreachable { place: place.to_string(), why });
     let services = |offers: &[Offer]| offers.iter().map(|offer| offer.place().to_owned()).collect();
@@ -346,7 +366,7 @@ pub fn copy(
             let (lines, far, terms) = open(destination, reach, terms, Role::Target, places)?;
             let there = (&tops, assembly::identity(&paths));
             let read = run_source(lines, there, &terms, settings, reports)?;
-            let mut outcome = outcome(read.summary, &far, 0, &terms);
+            let mut outcome = outcome(read.summary, (&far, reach), 0, &terms);
             match read.shares_memory {
                 Some(true) => outcome.why += ", and files are read into its memory",
                 Some(false) => outcome.why += ", and libfabric puts blocks",
@@ -358,13 +378,13 @@ pub fn copy(
             let (lines, far, terms) = open(first, reach, terms, Role::Source, paths)?;
             let here = Destination { place: path.clone(), within: None };
             let written = run_target(lines, here, &terms, settings, reports)?;
-            Ok(outcome(written.summary, &far, written.window, &terms))
+            Ok(outcome(written.summary, (&far, reach), written.window, &terms))
         }
-        _ => between(first, paths, destination, (reach, terms), reporter),
+        _ => between(first, paths, destination, (reach, terms), (reporter, gauge)),
     }
 }
 
-fn outcome(summary: Summary, far: &Far, window: u32, terms: &Terms) -> Outcome {
+fn outcome(summary: Summary, (far, reach): (&Far, &Reach), window: u32, terms: &Terms) -> Outcome {
     let why = match far.way {
         Way::Shell => "a remote shell carries it",
         Way::Tls => "the server has a key",
@@ -373,6 +393,10 @@ fn outcome(summary: Summary, far: &Far, window: u32, terms: &Terms) -> Outcome {
     };
     let why = match &far.apart {
         Some(apart) => format!("{why}; not over the fabric: {apart}"),
+        None if far.way == Way::Fabric && !reach.rails.is_empty() => {
+            let rails: Vec<String> = reach.rails.iter().map(IpAddr::to_string).collect();
+            format!("{why}, by way of {}", rails.join(" and "))
+        }
         None => why.to_owned(),
     };
     Outcome {
@@ -383,85 +407,4 @@ fn outcome(summary: Summary, far: &Far, window: u32, terms: &Terms) -> Outcome {
         block_bytes: terms.block_bytes,
         streams: terms.streams,
     }
-}
-
-/// A transfer between two far ends. The target listens, the source connects to it, and this end
-/// hears how it goes.
-fn between(
-    source: &Place,
-    paths: Vec<Vec<u8>>,
-    destination: &Place,
-    (reach, terms): (&Reach, &Terms),
-    reporter: &Arc<dyn Reporter>,
-) -> Result<Outcome, CopyError> {
-    let ticket = crate::server::random()?;
-    let (mut target, _target_end) = connect(destination, reach)?;
-    let places = vec![destination.path().to_vec()];
-    let asked = hello(Role::Target, terms, places, Meeting::Expects { ticket });
-    let expected = greet(&mut target, asked)?;
-    let host = match destination {
-        Place::Shell { host, .. } => host.rsplit('@').next().unwrap_or(host).to_owned(),
-        Place::Server { host, .. } if host.contains(':') => format!("[{host}]"),
-        Place::Server { host, .. } => host.clone(),
-        Place::Here(_) => unreachable!("the caller looked"),
-    };
-    let (mut origin, _source_end) = connect(source, reach)?;
-    let (to, at) = match reach.transport {
-        Transport::Tcp => (format!("{host}:{}", expected.port), String::new()),
-        Transport::Auto => (format!("{host}:{}", expected.port), expected.at),
-        Transport::Fabric if expected.at.is_empty() => {
-            let place = destination.to_string();
-            return Err(CopyError::Unreachable { place, why: expected.apart });
-        }
-        Transport::Fabric => (String::new(), expected.at),
-    };
-    let is_offered = !at.is_empty();
-    let came =
-        greet(&mut origin, hello(Role::Source, terms, paths, Meeting::Goes { to, at, ticket }))?;
-    let (is_fabric, apart) = match is_offered {
-        true => (came.apart.is_empty(), came.apart),
-        false => (false, expected.apart),
-    };
-    let why = match (is_fabric, apart.as_str()) {
-        (true, _) => "both places are on other hosts, which meet on the fabric".to_owned(),
-        (false, "") => "both places are on other hosts".to_owned(),
-        (false, why) => format!("both places are on other hosts; not over the fabric: {why}"),
-    };
-    let (tell, told) = mpsc::channel();
-    for (is_target, mut line) in [(true, target), (false, origin)] {
-        let tell = tell.clone();
-        std::thread::spawn(move || {
-            loop {
-                let heard = line.hear();
-                let is_over = !matches!(heard, Ok(Message::Trouble(_) | Message::Would(_)));
-                if tell.send((is_target, heard)).is_err() || is_over {
-                    return;
-                }
-            }
-        });
-    }
-    drop(tell);
-    let mut lost = CopyError::Lost("both ends are gone".to_owned());
-    while let Ok((is_target, heard)) = told.recv() {
-        match heard {
-            Ok(Message::Trouble(trouble)) if is_target => reporter.trouble(&trouble),
-            Ok(Message::Would(text)) if is_target => reporter.would(&text),
-            Ok(Message::Done(summary)) if is_target => {
-                return Ok(Outcome {
-                    summary,
-                    way: Way::ThirdParty,
-                    why,
-                    window: 0,
-                    block_bytes: terms.block_bytes,
-                    streams: if is_fabric { 1 } else { terms.streams },
-                });
-            }
-            Ok(Message::Refused { text }) => {
-                return Err(CopyError::Lost(text));
-            }
-            Err(error) if is_target => lost = error,
-            _ => {}
-        }
-    }
-    Err(lost)
 }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use weft_transfer::{Summary, Trouble};
 
+use crate::near::Near;
+
 /// Hears of things as they happen, from the threads of a transfer.
 pub trait Reporter: Send + Sync {
     /// Something went wrong with an entry, or it changed while it was read.
@@ -19,6 +21,7 @@ pub trait Reporter: Send + Sync {
 pub struct Stage {
     times: AtomicU64,
     nanoseconds: AtomicU64,
+    near: OnceLock<String>,
 }
 
 impl Stage {
@@ -30,6 +33,17 @@ impl Stage {
     /// How long.
     pub fn took(&self) -> Duration {
         Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
+    }
+
+    /// The memory node that its threads stay at, and its processors; `None` if they are not bound.
+    pub fn near(&self) -> Option<&str> {
+        self.near.get().map(String::as_str)
+    }
+
+    pub(crate) fn stays(&self, near: Option<&Near>) {
+        if let Some(near) = near {
+            self.near.get_or_init(|| near.to_string());
+        }
     }
 
     pub(crate) fn time<T>(&self, work: impl FnOnce() -> T) -> T {
@@ -65,6 +79,8 @@ pub struct Gauge {
     pub storing: Stage,
     /// Files that this end finished: read back what was left, and gave them their names.
     pub finishing: Stage,
+    /// The memory node that the thread of the fabric stayed at, where it was bound.
+    pub fabric_near: OnceLock<String>,
     /// When both ends had met and were ready.
     pub ready: OnceLock<Instant>,
     /// When all was done, and the connections were about to end.
@@ -76,6 +92,13 @@ pub struct Gauge {
 impl Gauge {
     pub(crate) fn add(counter: &AtomicU64, count: u64) {
         counter.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The thread of the fabric stayed there.
+    pub(crate) fn stayed(&self, near: Option<String>) {
+        if let Some(near) = near {
+            self.fabric_near.get_or_init(|| near);
+        }
     }
 
     pub(crate) fn stops(&self) -> bool {

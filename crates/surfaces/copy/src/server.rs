@@ -141,7 +141,7 @@ impl Server {
         let offer = match options.clients {
             // An endpoint does not say whose it is.
             Clients::Users(_) => Err("its users show their keys over TCP".to_owned()),
-            _ => Offer::new(&options.opening, &server_name(port)),
+            _ => Offer::new(&options.opening, &server_name(port), None),
         };
         // The first client finds it loaded.
         options.opening.load_ahead();

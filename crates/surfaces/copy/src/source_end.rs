@@ -12,6 +12,7 @@ use weft_transfer::{
 use crate::error::CopyError;
 use crate::inbox::Inbox;
 use crate::link::{Incoming, Outlet};
+use crate::near::Machine;
 use crate::reading::{Reader, Reading};
 use crate::report::{Gauge, Reporter};
 use crate::space::{Space, Supply};
@@ -156,7 +157,11 @@ impl SourceEnd {
                 });
             }
         };
-        Workers::start("weft-read", self.readers, make)
+        let near = Machine::own().and_then(|machine| {
+            machine.near_files(self.tops.0.iter().map(|top| &**top.root.top()))
+        });
+        self.gauge.loading.stays(near.as_ref());
+        Workers::start("weft-read", (self.readers, near.as_ref()), make)
             .map_err(|why| CopyError::system("threads cannot be started", &why))
     }
 

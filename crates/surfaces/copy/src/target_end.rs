@@ -14,6 +14,7 @@ use crate::inbox::Inbox;
 use crate::journal_file::JournalFile;
 use crate::link::{Incoming, Outlet};
 use crate::making::Making;
+use crate::near::Machine;
 use crate::report::{Gauge, Reporter};
 use crate::shortcut::Shortcut;
 use crate::source_end::tell_why;
@@ -186,7 +187,9 @@ impl TargetEnd {
                 });
             }
         };
-        Workers::start("weft-write", self.writers, make)
+        let near = Machine::own().and_then(|machine| machine.near_files([&**writing.root.top()]));
+        self.gauge.storing.stays(near.as_ref());
+        Workers::start("weft-write", (self.writers, near.as_ref()), make)
             .map_err(|why| CopyError::system("threads cannot be started", &why))
     }
 }

@@ -6,6 +6,8 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::near::Near;
+
 #[derive(Debug)]
 struct Queue<J> {
     jobs: VecDeque<J>,
@@ -26,10 +28,10 @@ pub(crate) struct Workers<J> {
 }
 
 impl<J: Send + 'static> Workers<J> {
-    /// `count` threads, each with what `make` returns, which does a job.
+    /// `count` threads, near something, each with what `make` returns, which does a job.
     pub fn start<W: FnMut(J) + Send + 'static>(
         name: &str,
-        count: usize,
+        (count, near): (usize, Option<&Near>),
         mut make: impl FnMut() -> W,
     ) -> std::io::Result<Self> {
         let queue = Mutex::new(Queue { jobs: VecDeque::new(), is_closed: false });
@@ -37,8 +39,12 @@ impl<J: Send + 'static> Workers<J> {
         let mut pool = Self { shared, threads: Vec::new() };
         for number in 0..count.max(1) {
             let (shared, mut work) = (Arc::clone(&pool.shared), make());
+            let near = near.cloned();
             let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
             pool.threads.push(thread.spawn(move || {
+                if let Some(near) = near {
+                    near.bind();
+                }
                 while let Some(job) = next(&shared) {
                     work(job);
                 }

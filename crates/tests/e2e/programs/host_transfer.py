@@ -9,7 +9,7 @@ import random
 import signal
 import time
 
-from two_hosts import DIRECTORY, LIMIT, WEFT, hosts, run_case, sh, text_of, until
+from two_hosts import DIRECTORY, LIMIT, WEFT, hosts, run_case, sh, sh_text, text_of, until
 
 MIB = 1 << 20
 
@@ -84,6 +84,30 @@ def over_sessions(one, words, src, root):
     sh(f"cmp {src}/large {root}/three")
 
 
+def over_rails(one, by_shell, src):
+    """A second cable between the hosts carries the blocks of every other session."""
+    sh("ip link add second1 netns host1 type veth peer name second2 netns host2")
+    for n in (1, 2):
+        sh(f"ip -n host{n} address add 10.8.0.{n}/24 dev second{n};"
+           f"ip -n host{n} link set second{n} up")
+
+    def carried():
+        links = [json.loads(sh_text(f"ip -n host1 -j -s link show {link}"))[0]["stats64"]
+                 for link in ("cable1", "second1")]
+        return [link["tx"]["bytes"] + link["rx"]["bytes"] for link in links]
+
+    for sources in (f"{src}/large", f"host2:{src}/large"):
+        before, copy = carried(), str(DIRECTORY / "railed")
+        there = f"host2:{copy}" if sources.startswith("/") else copy
+        shown = json.loads(one.run(*by_shell, "--rails", "10.9.0.1,10.8.0.1", sources, there))
+        assert shown["transport"] == "fabric" and shown["streams"] == 2, shown
+        assert "by way of 10.9.0.1 and 10.8.0.1" in shown["why"], shown
+        moved = [now - then for now, then in zip(carried(), before)]
+        # Blocks go where there is room, so none has exactly half of them.
+        assert min(moved) > 4 * MIB and sum(moved) > 24 * MIB, moved
+        sh(f"cmp {src}/large {copy}; rm {copy}")
+
+
 def transfer():
     """A tree to a server of the other host, by its name, and back by a shell that leads there. Both
     ends are killed amid a transfer, which goes on."""
@@ -112,6 +136,7 @@ def transfer():
     assert shown["transport"] == "fabric" and shown["streams"] == 2, shown
     sh(f"diff -r {src} {DIRECTORY}/back")
     over_sessions(one, words, src, root)
+    over_rails(one, by_shell, src)
     by_a_user(one, two, words, src)
     for turn, kills_server in enumerate((True, False)):
         place = f"weft://10.9.0.2:7799/large{turn}"
@@ -124,6 +149,8 @@ def transfer():
             assert client.wait(LIMIT) == 2, text_of(log)
             assert time.monotonic() - begun < 10, "it is told"
             assert "goes on from here" in text_of(log), text_of(log)
+            # The end of the other program is said, and not that of its memory.
+            assert "not valid" not in text_of(log), text_of(log)
             server = serve(two, root)
             until("it is offered", lambda: "transfer.7799" in one.run(WEFT, "status"))
         ended = []

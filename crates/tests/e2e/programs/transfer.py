@@ -119,6 +119,9 @@ def here():
     text = weft("-a", "--stats", "src", "again").stdout
     assert "opened for O_DIRECT    0 at this end" in text, text
     assert "local (both places are on this host)" in text, text
+    # In memory no thread has a disk to stay near.
+    assert "memory nodes           no thread of this end is bound" in text, text
+    assert [one["node"] for one in shown["near"]] == [None] * 3, shown
 
 
 def by_shell():
@@ -313,6 +316,66 @@ def fabric():
     server.wait()
     assert "nobody offers" in weft("--transport", "fabric", "file", url + "/y", code=2).stderr
     assert leftovers() == [], leftovers()
+
+
+def gone(pid):
+    return not os.path.exists(f"/proc/{pid}") or "\nState:\tZ" in open(f"/proc/{pid}/status").read()
+
+
+def third(way="both places are on other hosts"):
+    """Between two others: stopped by Ctrl-C, without the one that asked, and without either end.
+    Both ends stop each time, and the same command goes on."""
+    fill("file", 24 * MIB)
+    here = os.getcwd()
+    words = [WEFT, "cp", "-a", *shell(), "--block-size", "256K", "--json"]
+    places = [f"localhost:{here}/file", f"127.0.0.1:{here}/copy"]
+    for ends in ("both", "asker", "target", "source"):
+        running = subprocess.Popen([*words, "--bwlimit", "30M", *places], stdout=subprocess.PIPE,
+                                   text=True)
+        while part() < 4 * MIB:
+            assert running.poll() is None, running.communicate()
+            time.sleep(0.005)
+        # The shell of the target is started first.
+        children = subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True,
+                                  text=True, check=True).stdout.split()
+        target, source = sorted(map(int, children))
+        if ends == "both":
+            running.send_signal(signal.SIGINT)
+        else:
+            os.kill({"asker": running.pid, "target": target, "source": source}[ends],
+                    signal.SIGKILL)
+        begun = time.monotonic()
+        told = running.communicate(timeout=20)[0]
+        if ends != "asker":
+            told = json.loads(told)
+            assert told["status"] == 2 and "goes on from here" in told["error"], (ends, told)
+            assert ("stopped" in told["error"]) == (ends == "both"), (ends, told)
+        while not (gone(target) and gone(source)):
+            assert time.monotonic() - begun < 10, f"{ends}: an end goes on"
+            time.sleep(0.01)
+        ended = subprocess.run([*words, *places], capture_output=True, text=True, timeout=60)
+        shown = json.loads(ended.stdout)
+        assert shown["status"] == 0 and shown["resumed"] > 3 * MIB, (ends, shown)
+        assert shown["resumed"] + shown["received"] == 24 * MIB, (ends, shown)
+        assert shown["transport"] == "third-party" and way in shown["why"], (ends, shown)
+        subprocess.run(["cmp", "file", "copy"], check=True)
+        os.remove("copy")
+        assert leftovers() == [], (ends, leftovers())
+
+
+def third_on_fabric():
+    """The same where both ends meet on the fabric."""
+    third("both places are on other hosts, which meet on the fabric")
+
+
+def third_for_long():
+    """One that takes longer than an end is taken for gone that says nothing."""
+    fill("file", 15 * MIB)
+    here = os.getcwd()
+    shown = json.loads(weft("-a", *shell(), "--json", "--block-size", "64K", "--bwlimit", "200K",
+                            f"localhost:{here}/file", f"127.0.0.1:{here}/copy", within=150).stdout)
+    assert shown["status"] == 0 and shown["seconds"] > 65, shown
+    subprocess.run(["cmp", "file", "copy"], check=True)
 
 
 def part():

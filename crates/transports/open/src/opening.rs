@@ -349,6 +349,16 @@ impl Opening {
         run(Box::new(load));
     }
 
+    /// The address at which other hosts find this program, if its daemon knows one.
+    #[must_use]
+    pub fn data_address(&self) -> Option<IpAddr> {
+        match self.source {
+            Source::Address(address) => Some(address),
+            _ if self.has_own_broker() => None,
+            _ => self.daemon().ok()?.status().ok()?.data_address(),
+        }
+    }
+
     pub(crate) const fn has_own_broker(&self) -> bool {
         matches!(self.place, Place::Own(_))
     }

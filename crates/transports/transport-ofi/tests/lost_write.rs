@@ -4,8 +4,8 @@
 mod common;
 
 use weft_fabric::{
-    Access, Audience, Blocking, DownReason, Endpoint, Event, LocalRange, Operation, PATIENCE,
-    Region, Source, Target,
+    Access, Audience, Blocking, DownReason, Endpoint, Event, LocalRange, Operation, OperationError,
+    PATIENCE, Region, Source, Target,
 };
 use weft_transport_ofi::seeded::{SeededNet, Settings};
 
@@ -25,9 +25,9 @@ fn the_word_never_arrives(calls_at_once: bool) {
     let (source, target) = (Source::Bytes(&[7; BYTES]), Target::new(key, 8));
     assert!(one.put(peer, source, target, Operation::new(1)).is_ok());
     let mut is_called = false;
-    let (mut failed, mut down) = (false, None);
+    let (mut failed, mut down) = (None, None);
     for _ in 0..20_000 {
-        if !is_called && (calls_at_once || failed) {
+        if !is_called && (calls_at_once || failed.is_some()) {
             let word = Operation::new(2).quiet().ordered();
             is_called = true;
             // It may be refused already.
@@ -35,13 +35,14 @@ fn the_word_never_arrives(calls_at_once: bool) {
         }
         net.step();
         one.poll(64, &mut |event| match event {
-            Event::Completion(ended) if ended.context == 1 => failed = ended.result.is_err(),
+            Event::Completion(ended) if ended.context == 1 => failed = ended.result.err(),
             Event::PeerDown { reason, .. } => down = Some(reason),
             _ => {}
         });
         two.poll(64, &mut |_| {});
     }
-    assert!(failed && is_called, "the write was lost, and the word was called for");
+    // The key is in force: the peer was not reached.
+    assert_eq!((failed, is_called), (Some(OperationError::PeerDown), true));
     assert_eq!(region.load(0), Ok(0), "a word tells of bytes that are not there");
     assert_eq!(down, Some(DownReason::Unreachable));
 }

@@ -1,7 +1,7 @@
 //! The arguments of `weft cp` and `weft transfer`.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -104,6 +104,10 @@ pub struct CpArguments {
     /// 2, and 1 over the fabric]
     #[arg(long, value_name = "N", value_parser = few())]
     pub streams: Option<u16>,
+    /// Addresses of this host that the sessions over the fabric take in turn, one session for each
+    /// without --streams [default: that of its fabric]
+    #[arg(long, value_name = "ADDRESS,…", value_delimiter = ',')]
+    pub rails: Vec<IpAddr>,
     /// Bytes of a block, with K or M
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = size)]
     pub block_size: u64,

@@ -166,6 +166,7 @@ fn prepared(arguments: &CpArguments, configuration: &Configuration) -> Result<Pr
         std::fs::read_to_string(file)
             .map_err(|why| format!("the key file {} cannot be read: {why}", file.display()))
     });
+    let for_rails = u16::try_from(arguments.rails.len()).unwrap_or(SESSIONS_MAX).max(SESSIONS);
     let reach = Reach {
         transport: match arguments.transport {
             TransportWord::Auto => Transport::Auto,
@@ -173,7 +174,8 @@ fn prepared(arguments: &CpArguments, configuration: &Configuration) -> Result<Pr
             TransportWord::Tcp => Transport::Tcp,
         },
         opening: of_transfers("weft cp", &configuration.options),
-        sessions: arguments.streams.unwrap_or(SESSIONS).min(SESSIONS_MAX),
+        sessions: arguments.streams.unwrap_or(for_rails).min(SESSIONS_MAX),
+        rails: arguments.rails.clone(),
         shell: arguments.rsh.split_whitespace().map(str::to_owned).collect(),
         weft_path: arguments.weft_path.clone(),
         key: key.transpose()?,
@@ -303,6 +305,7 @@ fn numbers(outcome: &Outcome, gauge: &Gauge, took: &Times) -> Value {
             "times": stage.times(),
             "seconds": stage.took().as_secs_f64(),
         })),
+        "near": near(gauge).map(|(name, near)| json!({ "name": name, "node": near })),
         "transport": outcome.way.name(),
         "why": outcome.why,
         "streams": outcome.streams,
@@ -314,6 +317,21 @@ fn numbers(outcome: &Outcome, gauge: &Gauge, took: &Times) -> Value {
 /// The work of this end's threads.
 fn stages(gauge: &Gauge) -> [(&'static str, &Stage); 3] {
     [("load", &gauge.loading), ("store", &gauge.storing), ("finish", &gauge.finishing)]
+}
+
+/// The threads of this end that are bound to a memory node, and where.
+fn near(gauge: &Gauge) -> [(&'static str, Option<&str>); 3] {
+    let fabric = gauge.fabric_near.get().map(String::as_str);
+    [("load", gauge.loading.near()), ("store", gauge.storing.near()), ("fabric", fabric)]
+}
+
+/// The same in words.
+fn near_in_words(gauge: &Gauge) -> String {
+    let bound: Vec<String> = near(gauge)
+        .into_iter()
+        .filter_map(|(name, near)| near.map(|near| format!("{name} at {near}")))
+        .collect();
+    if bound.is_empty() { "no thread of this end is bound".to_owned() } else { bound.join(", ") }
 }
 
 /// A stage in words: how long it took, and each time.
@@ -346,6 +364,7 @@ fn show_stats(outcome: &Outcome, gauge: &Gauge, took: &Times) {
         ("of it", format!("{meeting:.3} s to meet, {moving:.3} s moving, {ending:.3} s to end")),
         ("way", format!("{} ({})", outcome.way.name(), outcome.why)),
         ("streams", outcome.streams.to_string()),
+        ("memory nodes", near_in_words(gauge)),
         ("blocks", format!("{} bytes, {} at a time", outcome.block_bytes, outcome.window)),
     ];
     for (name, value) in lines {

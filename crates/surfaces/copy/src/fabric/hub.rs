@@ -7,18 +7,19 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use weft_fabric::{Armed, Watchable};
+use weft_fabric::{Armed, Endpoint, OperationError, Watchable};
 use weft_open::{AnyEndpoint, now};
 use weft_session::{BlockId, Event, PoolId, SessionId, Sessions, Shape, bytes_of};
 
 use super::talk::{Ear, Early, Out, Part, Talk};
 use crate::error::CopyError;
+use crate::near::Near;
 
 /// Sessions at a time of an endpoint that offers a service.
 pub(crate) const SESSIONS_MAX: usize = 64;
@@ -109,14 +110,17 @@ impl Post {
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub post: Arc<Post>,
+    bound: Arc<OnceLock<Near>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Hub {
     /// Starts the thread. Sessions that others open are told to `arrived`. Where one is open
-    /// already, what it hears before its loop begins is returned.
+    /// already, what it hears before its loop begins is returned. The thread stays near the `rail`,
+    /// its network device, from its first transfer with another host on.
     pub fn start(
         sessions: Sessions<AnyEndpoint>,
+        rail: Option<Near>,
         open: Option<SessionId>,
         arrived: Option<mpsc::Sender<(SessionId, Early)>>,
     ) -> Result<(Arc<Self>, Option<Early>), CopyError> {
@@ -134,10 +138,17 @@ impl Hub {
         }
         let at_post = Arc::clone(&post);
         let looks = Looks::default();
-        let running = Running { post: at_post, sessions, talks, arrived, looks };
+        let bound = Arc::new(OnceLock::new());
+        let rail = Rail { near: rail, bound: Arc::clone(&bound) };
+        let running = Running { post: at_post, sessions, talks, arrived, looks, rail };
         let thread = std::thread::Builder::new().name("weft-fabric".to_owned());
         let thread = thread.spawn(move || running.run()).map_err(failed)?;
-        Ok((Arc::new(Self { post, thread: Some(thread) }), early))
+        Ok((Arc::new(Self { post, bound, thread: Some(thread) }), early))
+    }
+
+    /// Where the thread stays, if it is bound.
+    pub fn bound(&self) -> Option<&Near> {
+        self.bound.get()
     }
 }
 
@@ -160,9 +171,16 @@ pub(super) enum Came {
     Answer(Option<String>),
     Pool(PoolId, Shape),
     Block(BlockId, u32, Vec<u8>),
-    Moved(Option<String>),
+    Moved(Result<(), OperationError>),
     Room,
     Ended(String),
+}
+
+/// The network device of the endpoint.
+struct Rail {
+    near: Option<Near>,
+    /// Set when the thread is bound.
+    bound: Arc<OnceLock<Near>>,
 }
 
 struct Running {
@@ -171,6 +189,7 @@ struct Running {
     talks: HashMap<SessionId, Talk>,
     arrived: Option<mpsc::Sender<(SessionId, Early)>>,
     looks: Looks,
+    rail: Rail,
 }
 
 impl Running {
@@ -238,6 +257,7 @@ impl Running {
             Order::Free(id, block) => drop(self.sessions.free(id, block)),
             Order::Begin(id, part, mut ear, early) => {
                 ear.catch_up(&early);
+                self.stay_near(id);
                 match self.talks.get_mut(&id) {
                     Some(talk) => talk.begin(id, part, ear, &mut self.sessions),
                     None => ear.lost("the other end has ended".to_owned()),
@@ -249,6 +269,18 @@ impl Running {
                     talk.finish(done);
                 }
             }
+        }
+    }
+
+    /// Binds this thread, if the session leads to another host.
+    fn stay_near(&mut self, id: SessionId) {
+        let endpoint = self.sessions.endpoint();
+        let is_far = endpoint
+            .peer_address(id.peer())
+            .is_some_and(|peer| peer.node != endpoint.address().node);
+        if is_far && let Some(near) = self.rail.near.take() {
+            near.bind();
+            self.rail.bound.get_or_init(|| near);
         }
     }
 
@@ -287,9 +319,7 @@ fn of_event(event: Event<'_, super::lease::FabricRegion>) -> Option<(SessionId, 
         Event::Block { session, block, length, head } => {
             (session, Came::Block(block, length, head.to_vec()))
         }
-        Event::Moved { session, result, .. } => {
-            (session, Came::Moved(result.err().map(|error| error.to_string())))
-        }
+        Event::Moved { session, result, .. } => (session, Came::Moved(result)),
         Event::Room { session } => (session, Came::Room),
         Event::Ended { session, why, .. } => (session, Came::Ended(why.to_string())),
         Event::Opened { .. } | Event::Cancelled { .. } | Event::Endpoint(_) => return None,

@@ -25,7 +25,8 @@ mod wire;
 
 pub(crate) use lease::{Idle, Lease};
 pub(crate) use meeting::{Offer, find, find_server, server_name};
-pub(crate) use wire::{Wire, read, write};
+pub(crate) use talk::Early;
+pub(crate) use wire::{Mouth, Wire, read, write};
 
 use weft_transfer::{BLOCK_FRAME_BYTES_MAX, Terms};
 

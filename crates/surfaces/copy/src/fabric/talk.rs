@@ -292,6 +292,14 @@ impl Talk {
         sessions.end(id, 1, why);
     }
 
+    /// A block cannot be moved. Where the other end took its memory back, or is gone, the end of
+    /// the session says why.
+    fn failed(&mut self, id: SessionId, error: &OperationError, sessions: &mut FabricSessions) {
+        if !matches!(error, OperationError::InvalidKey | OperationError::PeerDown) {
+            self.give_up(id, &error.to_string(), sessions);
+        }
+    }
+
     /// Does what can be done. True if the loop is behind.
     pub fn go_on(&mut self, id: SessionId, sessions: &mut FabricSessions) -> bool {
         self.reach(id, sessions);
@@ -353,7 +361,7 @@ impl Talk {
         match passed {
             Ok(()) => lease.passed(),
             Err(BlockError::Operation(OperationError::WouldBlock)) => return Some(lease),
-            Err(BlockError::Operation(error)) => self.give_up(id, &error.to_string(), sessions),
+            Err(BlockError::Operation(error)) => self.failed(id, &error, sessions),
             // The end of the session says why.
             Err(_) => {}
         }
@@ -387,10 +395,10 @@ impl Talk {
                 Ok(())
             }
             Came::Block(block, length, head) => self.block((id, block), length, &head, post),
-            Came::Moved(error) => {
+            Came::Moved(result) => {
                 self.moving -= 1;
-                if let Some(error) = error {
-                    self.give_up(id, &error, sessions);
+                if let Err(error) = result {
+                    self.failed(id, &error, sessions);
                 }
                 Ok(())
             }

@@ -20,6 +20,9 @@ use crate::space::Space;
 /// was granted.
 const WAY_WITHIN: Duration = Duration::from_millis(1);
 
+/// How long the last word of a conversation may take to arrive.
+const LAST_WORD_WITHIN: Duration = Duration::from_secs(5);
+
 /// A session before the transfer begins.
 #[derive(Debug)]
 pub(crate) struct Wire {
@@ -44,10 +47,39 @@ impl Wire {
         self.early.recv_timeout(within).map_err(lost)?
     }
 
+    /// Its two halves, for a conversation beside a transfer.
+    pub fn parted(self) -> (Mouth, Early) {
+        let Self { hub, session, early } = self;
+        (Mouth { hub, session }, early)
+    }
+
     /// Ends the session when what was said has arrived. There is no transfer.
     pub fn end(self) {
-        let (done, _) = mpsc::channel();
+        drop(self.parted());
+    }
+}
+
+/// The half of a session that is spoken to. When it is dropped the session ends, as soon as what
+/// was said has arrived.
+#[derive(Debug)]
+pub(crate) struct Mouth {
+    hub: Arc<Hub>,
+    session: SessionId,
+}
+
+impl Mouth {
+    /// Sends a message.
+    pub fn say(&self, message: Message) {
+        self.hub.post.order(Order::Send(self.session, messages(message)));
+    }
+}
+
+impl Drop for Mouth {
+    fn drop(&mut self) {
+        // The hub of a single session ends with it, so the last word is waited for.
+        let (done, ended) = mpsc::channel();
         self.hub.post.order(Order::Finish(self.session, done));
+        let _ = ended.recv_timeout(LAST_WORD_WITHIN);
     }
 }
 
@@ -108,6 +140,11 @@ impl Posting {
     /// Whether blocks lie in memory that both ends have mapped; `None` if this end does not know.
     pub fn shares_memory(&self) -> Option<bool> {
         self.way.lock().as_ref()?.recv_timeout(WAY_WITHIN).ok()
+    }
+
+    /// Where the thread that carries messages stays, if it is bound.
+    pub fn near(&self) -> Option<String> {
+        self.sessions[0].0.bound().map(ToString::to_string)
     }
 
     /// Ends a session when all that was sent has arrived. The hub drops the other half of what is

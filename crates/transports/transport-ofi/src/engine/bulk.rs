@@ -9,7 +9,8 @@
 //! - Pieces of a pair go to the NIC in the order in which their operations began. Pairs for which
 //!   the NIC has no room take turns.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use weft_fabric::{Command, DownReason, OperationError, Peer, Target};
@@ -33,6 +34,29 @@ const WINDOW_MAX: usize = 8 << 20;
 pub(super) struct Piece {
     local: (Registration, usize, usize),
     spot: Spot,
+}
+
+/// The lengths of pieces that the NIC has of one operation.
+///
+/// The NIC tells that a piece is over, and not which one. The shortest is taken for it, so that the
+/// NIC never has more bytes than are counted.
+#[derive(Debug, Default)]
+pub(super) struct Flight(BinaryHeap<Reverse<usize>>);
+
+impl Flight {
+    fn add(&mut self, bytes: usize) {
+        self.0.push(Reverse(bytes));
+    }
+
+    /// A piece is over. Returns the bytes that it counts for.
+    fn over(&mut self) -> usize {
+        self.0.pop().map_or(0, |Reverse(bytes)| bytes)
+    }
+
+    /// Whether the NIC has none.
+    pub fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// The pieces of one pair that the NIC moves, or will.
@@ -125,7 +149,6 @@ impl<N: Nic> Engine<N> {
     pub(super) fn begin_moving(&mut self, number: u64, pieces: VecDeque<Piece>) {
         let Some(operation) = self.operations.get_mut(&number) else { return };
         let handle = operation.peer;
-        operation.charge = pieces.iter().map(|piece| piece.local.2).max().unwrap_or(0);
         (operation.pieces, operation.stage) = (pieces, Stage::Moving);
         if let Some(pair) = self.pair_mut(handle) {
             pair.bulk.waiting.push_back(number);
@@ -177,18 +200,19 @@ impl<N: Nic> Engine<N> {
                 operation.pieces.clear();
                 break;
             }
-            if !pair.bulk.has_room(operation.charge) {
+            let Piece { local, spot } = *piece;
+            let bytes = local.2;
+            if !pair.bulk.has_room(bytes) {
                 return None;
             }
-            let Piece { local, spot } = *piece;
             let begun = match operation.what {
                 What::Get => self.nic.read(pair.to, local, spot, number),
                 _ => self.nic.write(pair.to, local, spot, number),
             };
             match begun {
                 Ok(()) => {
-                    pair.bulk.begun(operation.charge, now);
-                    operation.moving += 1;
+                    pair.bulk.begun(bytes, now);
+                    operation.moving.add(bytes);
                     operation.touched = true;
                     operation.pieces.pop_front();
                 }
@@ -198,10 +222,8 @@ impl<N: Nic> Engine<N> {
                     return None;
                 }
                 Err(Refused::Failed(error)) => {
-                    operation.error = Some(error_of(&error));
-                    operation.pieces.clear();
                     pair.bulk.waiting.pop_front();
-                    self.write_is_lost(handle, number);
+                    self.fail(handle, number, &error);
                     return Some(number);
                 }
             }
@@ -214,27 +236,24 @@ impl<N: Nic> Engine<N> {
     pub(super) fn moved(&mut self, number: u64, error: Option<Error>) {
         let (now, silence) = (self.seen, self.silence);
         let Some(operation) = self.operations.get_mut(&number) else { return };
-        operation.moving = operation.moving.saturating_sub(1);
-        let (handle, charge) = (operation.peer, operation.charge);
+        let (handle, bytes) = (operation.peer, operation.moving.over());
         if let Some(Slot::Used(pair)) =
             usize::try_from(handle).ok().and_then(|place| self.pairs.get_mut(place))
         {
-            pair.bulk.over(charge, now, silence);
+            pair.bulk.over(bytes, now, silence);
             // The peer, or its NIC, has answered.
             if error.is_none() {
                 pair.hear(now);
             }
         }
         if let Some(error) = error {
-            operation.error = Some(error_of(&error));
-            operation.pieces.clear();
-            self.write_is_lost(handle, number);
+            self.fail(handle, number, &error);
         }
         let Some(operation) = self.operations.get_mut(&number) else { return };
         if operation.stage != Stage::Over {
             self.advance(number);
         } else {
-            if operation.moving == 0 {
+            if operation.moving.is_over() {
                 self.remove(number);
                 // A farewell may wait for it.
                 self.give_turn(handle);
@@ -244,16 +263,25 @@ impl<N: Nic> Engine<N> {
         self.move_pieces_in_turn(handle);
     }
 
-    /// The NIC failed to do an operation. If that writes, and its keys are in force as far as it
-    /// is known, a connection broke. The next packet may go over a new one, and tell of bytes that
-    /// are not there: so the pair ends.
-    fn write_is_lost(&mut self, handle: u32, number: u64) {
+    /// The NIC failed to do an operation. Where its keys are in force, as far as it is known, a
+    /// connection broke: an owner says that a key is void long before it takes the memory away.
+    /// Behind a write that is lost so the next packet may go over a new connection, and tell of
+    /// bytes that are not there: so the pair ends.
+    fn fail(&mut self, handle: u32, number: u64, error: &Error) {
         let Ok(pair) = self.pair(Peer(handle)) else { return };
-        let is_lost = self.operations.get(&number).is_some_and(|operation| {
-            let is_write = matches!(operation.what, What::Put(_));
-            is_write && operation.ranges.iter().all(|(target, ..)| pair.has_in_force(target.key))
-        });
-        if is_lost {
+        let Some(operation) = self.operations.get(&number) else { return };
+        let is_write = matches!(operation.what, What::Put(_));
+        let in_force = operation.ranges.iter().all(|(target, ..)| pair.has_in_force(target.key));
+        let error = match (in_force, is_write) {
+            (false, _) => OperationError::InvalidKey,
+            (true, true) => OperationError::PeerDown,
+            (true, false) => OperationError::Provider { reason: error.to_string() },
+        };
+        if let Some(operation) = self.operations.get_mut(&number) {
+            operation.error = Some(error);
+            operation.pieces.clear();
+        }
+        if in_force && is_write {
             self.orphan(handle, DownReason::Unreachable);
         }
     }
@@ -275,7 +303,7 @@ impl<N: Nic> Engine<N> {
     /// Goes on with an operation whose pieces the NIC has got, when it has moved them.
     fn advance(&mut self, number: u64) {
         let Some(operation) = self.operations.get_mut(&number) else { return };
-        let is_moving = operation.moving > 0 || !operation.pieces.is_empty();
+        let is_moving = !operation.moving.is_over() || !operation.pieces.is_empty();
         if operation.stage != Stage::Moving || is_moving {
             return;
         }
@@ -290,13 +318,33 @@ impl<N: Nic> Engine<N> {
 
     /// Whether the NIC moves something from or to a peer.
     pub(super) fn is_moving(&self, handle: u32) -> bool {
-        let moves = |operation: &Operation| operation.peer == handle && operation.moving > 0;
+        let moves = |operation: &Operation| operation.peer == handle && !operation.moving.is_over();
         self.operations.values().any(moves)
     }
 }
 
-/// The error of an operation that the NIC failed to do. The initiator has checked it, so the key
-/// is void, or the peer is gone, which is reported apart.
-fn error_of(_error: &Error) -> OperationError {
-    OperationError::InvalidKey
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_counts_for_its_own_bytes_and_the_nic_has_no_more_than_are_counted() {
+        let (mut flight, mut bulk) = (Flight::default(), Bulk::default());
+        let now = Duration::ZERO;
+        for bytes in [WINDOW_FIRST / 2, 8, 16] {
+            assert!(bulk.has_room(bytes), "{bytes} bytes fit");
+            bulk.begun(bytes, now);
+            flight.add(bytes);
+        }
+        assert!(!bulk.has_room(WINDOW_FIRST / 2), "the long one is in the way");
+        let mut over = || {
+            let bytes = flight.over();
+            bulk.over(bytes, now, Duration::ZERO);
+            bytes
+        };
+        // The long one may be the last.
+        assert_eq!([over(), over()], [8, 16]);
+        assert_eq!(over(), WINDOW_FIRST / 2);
+        assert_eq!((over(), bulk.bytes, flight.is_over()), (0, 0, true));
+    }
 }

@@ -13,7 +13,7 @@ use weft_fabric::{
 use weft_libfabric::{Error, Registration};
 
 use super::bounce::HeldMemory;
-use super::bulk::Piece;
+use super::bulk::{Flight, Piece};
 use super::pair::{Fence, Held, Known, Out};
 use super::wanted::{Into, Wanted};
 use super::{Engine, Queued};
@@ -73,9 +73,7 @@ pub(super) struct Operation {
     /// The pieces that the NIC does not have yet.
     pub(super) pieces: VecDeque<Piece>,
     /// The pieces that the NIC has.
-    pub(super) moving: usize,
-    /// Bytes of the longest of its pieces, which each of them counts for.
-    pub(super) charge: usize,
+    pub(super) moving: Flight,
     /// The NIC has got a piece.
     pub(super) touched: bool,
     pub(super) error: Option<OperationError>,
@@ -96,8 +94,7 @@ impl Operation {
             stage: Stage::Waiting,
             ranges: Vec::new(),
             pieces: VecDeque::new(),
-            moving: 0,
-            charge: 0,
+            moving: Flight::default(),
             touched: false,
             error: None,
             kept: Vec::new(),
@@ -147,7 +144,7 @@ impl Operation {
 
     /// Whether the NIC may be using the memory of this key.
     pub fn uses(&self, key: RemoteKey) -> bool {
-        self.moving > 0 && self.ranges.iter().any(|(target, ..)| target.key == key)
+        !self.moving.is_over() && self.ranges.iter().any(|(target, ..)| target.key == key)
     }
 
     pub const fn peer(&self) -> u32 {
@@ -439,7 +436,7 @@ impl<N: Nic> Engine<N> {
             }
             _ => None,
         };
-        if self.operations.get(&number).is_some_and(|operation| operation.moving == 0) {
+        if self.operations.get(&number).is_some_and(|operation| operation.moving.is_over()) {
             self.remove(number);
         }
         if let Some(pair) = self.pair_mut(handle) {
