@@ -1,16 +1,17 @@
 //! Requests of endpoints, and the meaning of their answers.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use weft_fabric::{
-    EndpointAddress, InviteError, NodeId, OpenError, Partition, PartitionId, ServiceName, Ticket,
-    Vpid,
+    ConnectError, EndpointAddress, GroupError, InviteError, NodeId, OpenError, Partition,
+    PartitionId, ServiceName, Ticket, Vpid,
 };
 use weft_wire::endpoint_control::{
     self, EndpointControl, Invitation, NO_VPID, Open, Reply, VPIDS_MAX, flags, status,
 };
 
-use crate::answers::{self, OpenedHere};
+use crate::answers::{self, OpenedHere, PortKnown};
 use crate::{BrokerError, Client};
 
 /// A request to open an endpoint in this partition.
@@ -40,8 +41,7 @@ pub fn way_into(partition: Partition) -> Open {
 
 /// The way into a partition that a request asks for: the other direction of [`way_into`]. `None` if
 /// it asks for none that there is.
-#[must_use]
-pub fn way_of(open: &Open) -> Option<Partition> {
+pub(crate) fn way_of(open: &Open) -> Option<Partition> {
     let ways = flags::PARTITION | flags::OFFER | flags::SERVICE | flags::INVITATION;
     let partition = PartitionId(open.partition);
     let name = || ServiceName::of_padded(open.name).ok();
@@ -61,8 +61,7 @@ pub fn way_of(open: &Open) -> Option<Partition> {
 }
 
 /// The status that tells why nobody comes in: the other direction of `refusal`.
-#[must_use]
-pub fn status_of(error: &OpenError) -> u16 {
+pub(crate) fn status_of(error: &OpenError) -> u16 {
     match error {
         OpenError::Forbidden { .. } => status::FORBIDDEN,
         OpenError::DefaultPartition => status::DEFAULT_PARTITION,
@@ -155,13 +154,64 @@ fn refusal(reply: Reply, open: Open, partition: Partition) -> OpenError {
 ///
 /// # Errors
 /// [`InviteError`].
-pub fn invited(reply: Reply) -> Result<(), InviteError> {
+pub(crate) fn invited(reply: Reply) -> Result<(), InviteError> {
     match reply.status {
         status::DONE => Ok(()),
         status::FORBIDDEN => Err(InviteError::Forbidden),
         status::DEFAULT_PARTITION => Err(InviteError::DefaultPartition),
         status::EXHAUSTED => Err(InviteError::Exhausted { maximum: answers::maximum(&reply) }),
         _ => Err(BrokerError::InvalidAnswer.into()),
+    }
+}
+
+/// The outcome of a request to join or leave a group.
+///
+/// # Errors
+/// [`GroupError`].
+pub(crate) fn group_changed(reply: &Reply) -> Result<(), GroupError> {
+    match reply.status {
+        status::DONE => Ok(()),
+        status::NOT_FOUND => Err(GroupError::UnknownEndpoint),
+        // A daemon of an earlier release says the same of an endpoint that it does not know.
+        status::INVALID => {
+            let reason = "it found the request not valid; open a new endpoint".to_owned();
+            Err(GroupError::Broker { reason })
+        }
+        _ => Err(BrokerError::InvalidAnswer.into()),
+    }
+}
+
+/// Why an endpoint was not introduced to the one at an address.
+#[must_use]
+pub fn not_introduced(to: EndpointAddress, reply: &Reply) -> ConnectError {
+    match reply.status {
+        status::NOT_FOUND => ConnectError::NotFound(to),
+        status::EXHAUSTED => ConnectError::Exhausted { maximum: answers::maximum(reply) },
+        status::PORT_ALONE => ConnectError::NetworkAlone(to),
+        status::AWAY => ConnectError::Broker {
+            reason: format!(
+                "no way leads to node {} at present, or it is not joined; try again later",
+                to.node.0
+            ),
+        },
+        status::NO_PORT => ConnectError::Broker {
+            reason: format!(
+                "endpoint {to} opened no port; look there whether libfabric is installed \
+                 (`weft info`), and try again"
+            ),
+        },
+        _ => BrokerError::InvalidAnswer.into(),
+    }
+}
+
+/// How long a peer of a port may be silent, as the answer to its announcement says.
+pub(crate) fn silence_in(answer: &EndpointControl) -> Result<Option<Duration>, BrokerError> {
+    match answer {
+        EndpointControl::Reply(reply) if reply.status == status::DONE => {
+            let silence_ms = PortKnown::of(reply).silence_ms;
+            Ok((silence_ms > 0).then(|| Duration::from_millis(silence_ms)))
+        }
+        _ => Err(BrokerError::InvalidAnswer),
     }
 }
 

@@ -23,6 +23,7 @@ use weft_wire::endpoint_control::EndpointControl;
 pub mod answers;
 pub mod calls;
 mod clock;
+pub mod conversation;
 pub mod counts;
 mod cuts;
 mod doubts;
@@ -181,8 +182,7 @@ pub trait Connector: Send + Sync {
 }
 
 /// The ticket of an answer; `None` for an unsolicited message.
-#[must_use]
-pub fn ticket_of(message: &EndpointControl) -> Option<u32> {
+fn ticket_of(message: &EndpointControl) -> Option<u32> {
     match message {
         EndpointControl::Reply(reply) => Some(reply.ticket),
         EndpointControl::Members(members) => Some(members.ticket),

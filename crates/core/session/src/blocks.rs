@@ -62,6 +62,11 @@ impl<R> Pool<R> {
         is_own == (self.shape.access == Access::READ)
     }
 
+    /// Whether both ends know the pool.
+    pub const fn is_told(&self) -> bool {
+        !matches!(self.memory, Memory::Own { key: None, .. })
+    }
+
     /// Takes an idle block; `None` until one comes back.
     pub fn take(&mut self) -> Option<u32> {
         let block = self.idle.pop_front()?;

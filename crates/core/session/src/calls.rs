@@ -159,8 +159,14 @@ impl<R> Machine<R> {
 
     /// Takes a block to fill.
     pub fn take(&mut self, id: SessionId, pool: PoolId) -> Result<Option<BlockId>, BlockError> {
-        let place = self.pool(id, pool)?.take();
-        Ok(place.map(|place| BlockId { pool, place }))
+        let session = self.open_session(id)?;
+        let its = session.pools.get_mut(&pool).ok_or(BlockError::Unknown)?;
+        // The peer does not know an own pool before its key is granted.
+        if !its.is_told() {
+            session.wants_room = true;
+            return Ok(None);
+        }
+        Ok(its.take().map(|place| BlockId { pool, place }))
     }
 
     /// The key and the offset for a put or get of `length` bytes from `offset` of a block on.

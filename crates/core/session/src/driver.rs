@@ -254,7 +254,8 @@ impl<E: Endpoint> Sessions<E> {
         Ok(pool)
     }
 
-    /// Takes an idle block of a pool that this end fills. `None` until [`Event::Room`].
+    /// Takes an idle block of a pool that this end fills. `None` until [`Event::Room`]: all are
+    /// under way, or the key of the pool is being granted.
     ///
     /// # Errors
     /// [`BlockError::Unknown`], [`BlockError::Session`].
@@ -503,11 +504,10 @@ impl<E: Endpoint> Sessions<E> {
                     let queue = self.waiting.get_mut(&peer).expect("it was just there");
                     return queue.push_front(letter);
                 }
-                Err(SendError::TooLong { .. }) => {
-                    self.machine.not_arrived(matters, weft_message::MessageError::Refused);
-                }
                 // The report of the peer ends its sessions.
-                Err(_) => {}
+                Err(SendError::PeerDown | SendError::UnknownPeer) => {}
+                // It is too long, or there is no memory for a copy of it.
+                Err(_) => self.machine.not_arrived(matters, weft_message::MessageError::Refused),
             }
         }
         self.waiting.remove(&peer);

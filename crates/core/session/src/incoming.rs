@@ -144,7 +144,10 @@ impl<R> Machine<R> {
         if id.opened_here {
             return Err(out_of_turn("a hello in a session that this end opened"));
         }
-        if self.sessions.contains_key(&id) {
+        // The program has not heard of the end of the first one.
+        let is_end_of_it =
+            |notice: &Notice| matches!(notice, Notice::Ended { session, .. } if *session == id);
+        if self.sessions.contains_key(&id) || self.notices.iter().any(is_end_of_it) {
             return Err(out_of_turn("a second hello"));
         }
         let name = protocol(behind)?;

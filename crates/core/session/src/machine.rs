@@ -258,7 +258,11 @@ impl<R> Machine<R> {
                 let lent = crate::frame::Lent { key: granted, access: shape.access };
                 let numbers = [pool.number, shape.block_bytes, shape.blocks];
                 let behind = lent.emit();
+                let is_wanted = std::mem::take(&mut session.wants_room);
                 self.letter(id, Kind::Pool, numbers, (&behind, Vec::new()), Matter::Nothing);
+                if is_wanted {
+                    self.notices.push_back(Notice::Room { session: id });
+                }
             }
             Err(_) if is_ending => self.key_ended(id, true),
             Err(error) => {

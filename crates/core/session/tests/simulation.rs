@@ -389,6 +389,45 @@ fn frames_that_wait_for_room_keep_their_order() {
 }
 
 #[test]
+fn a_block_is_not_passed_before_the_peer_knows_its_pool() {
+    let world = SimWorld::new(Settings { control_ns: 50_000, ..Settings::seeded(1) });
+    let mut nodes = [0, 1].map(|number| Node::open(&world, number, &Options::default()));
+    let to = nodes[1].address;
+    let peer = nodes[0].sessions.endpoint().connect_within(to, PATIENCE).expect("it is there");
+    let id = nodes[0].sessions.open(peer, name(), &(2..=2), b"hello", Duration::ZERO);
+    let id = id.expect("its first");
+    nodes[0].known.insert(id);
+    let mut seen = Seen::new();
+    let mut poll = |node: &mut Node| {
+        world.advance(10_000);
+        node.poll(Duration::from_nanos(world.now()), &mut seen);
+    };
+    while nodes[0].open.is_empty() {
+        nodes.iter_mut().for_each(&mut poll);
+    }
+    let range = LocalRange::new(&nodes[0].region, 0, 512);
+    let pool = nodes[0].sessions.lend(id, range, 512, Access::READ).expect("keys");
+    let at_once = nodes[0].sessions.take(id, pool).expect("open");
+    assert_eq!(at_once, None, "the key is being granted");
+    let mut is_told = false;
+    while !is_told {
+        world.advance(10_000);
+        let now = Duration::from_nanos(world.now());
+        nodes[0].sessions.poll(now, 32, |event| is_told |= matches!(event, Event::Room { .. }));
+    }
+    let block = nodes[0].sessions.take(id, pool).expect("open").expect("it is granted");
+    nodes[0].sessions.pass(id, block, 4, &[0]).expect("it was taken");
+    let mut poll = |node: &mut Node| {
+        world.advance(10_000);
+        node.poll(Duration::from_nanos(world.now()), &mut seen);
+    };
+    for _ in 0..20 {
+        nodes.iter_mut().for_each(&mut poll);
+    }
+    assert_eq!((nodes[1].blocks.len(), nodes[1].open.len()), (1, 1), "it came, and nobody ended");
+}
+
+#[test]
 fn a_program_that_was_stopped_does_not_take_its_peers_for_dead() {
     let world = SimWorld::new(Settings::seeded(1));
     let options = Options { silence: Some(Duration::from_millis(3)), ..Options::default() };

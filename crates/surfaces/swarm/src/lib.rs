@@ -10,6 +10,8 @@
 //! - bytes of a put are there when it is told, and nothing appears by a key after its revocation;
 //! - whoever was refused for lack of room is told of room;
 //! - a transfer of files that was cut goes on, and under a name is a whole file;
+//! - a request of a session has one answer or one error, a session ends at both ends or at none,
+//!   and blocks come back;
 //! - hosts are told that they do not reach each other only when there was no way;
 //! - no key, region, operation, packet or membership is left.
 //!
@@ -26,6 +28,7 @@ mod ledger;
 mod messages;
 mod plan;
 mod run;
+mod sessions;
 pub mod sockets;
 mod stage;
 mod transfers;

@@ -120,9 +120,11 @@ pub enum Kind {
     Ethernet,
     /// Transfers of files over sessions.
     Transfers,
+    /// Sessions, also with an endpoint that sends any frame.
+    Sessions,
 }
 
-/// Those that are drawn together. Transfers are drawn apart ([`Plan::new`]).
+/// Those that are drawn together. The others are drawn apart ([`Plan::new`]).
 const KINDS: [Kind; 5] =
     [Kind::Endpoints, Kind::Messages, Kind::Lanes, Kind::Sockets, Kind::Ethernet];
 
@@ -232,6 +234,9 @@ impl Plan {
         // network and the limits that it gave.
         if self::random(seed, 4).random_bool(0.4) {
             kinds.push(Kind::Transfers);
+        }
+        if self::random(seed, 5).random_bool(0.4) {
+            kinds.push(Kind::Sessions);
         }
         Self {
             seed,

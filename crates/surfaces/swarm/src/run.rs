@@ -13,6 +13,7 @@ use crate::ethernet::Ethernet;
 use crate::lanes::Lanes;
 use crate::messages::Letters;
 use crate::plan::{Fault, Kind, Plan, one_of, random};
+use crate::sessions::Dialogues;
 use crate::sockets::Sockets;
 use crate::stage::Stage;
 use crate::transfers::Transfers;
@@ -125,6 +126,7 @@ impl<'r, 'a, E: Endpoint + 'r> Run<'r, 'a, E> {
                 Kind::Sockets => Box::new(Sockets::new(plan, stage, &mut random)?),
                 Kind::Ethernet => Box::new(Ethernet::new(plan, stage, &mut random)?),
                 Kind::Transfers => Box::new(Transfers::new(plan, stage, &mut random)?),
+                Kind::Sessions => Box::new(Dialogues::new(plan, stage, &mut random)?),
             });
         }
         Ok(Self { plan, stage, random, loads })

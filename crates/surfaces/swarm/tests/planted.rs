@@ -258,6 +258,7 @@ fn a_lost_wakeup_is_found() {
             (Kind::Lanes, "sleeps"),
             (Kind::Sockets, "neither made nor refused"),
             (Kind::Transfers, "for ever"),
+            (Kind::Sessions, "said nothing for too long"),
         ],
     );
     are_found(Fault::LostRing, &[(Kind::Lanes, "sleeps"), (Kind::Sockets, "sleep for ever")]);
@@ -274,6 +275,7 @@ fn a_double_delivery_is_found() {
             (Kind::Sockets, "was accepted"),
             (Kind::Ethernet, "node"),
             (Kind::Transfers, "never came to its end"),
+            (Kind::Sessions, "disconnected"),
         ],
     );
 }
@@ -290,6 +292,7 @@ fn a_reordered_message_is_found() {
             (Kind::Lanes, "lane"),
             (Kind::Ethernet, "node"),
             (Kind::Transfers, "never came to its end"),
+            (Kind::Sessions, ""),
         ],
     );
 }
@@ -305,11 +308,17 @@ fn a_leaked_region_or_key_is_found() {
             (Kind::Sockets, "region"),
             (Kind::Ethernet, "region"),
             (Kind::Transfers, "region"),
+            (Kind::Sessions, "region"),
         ],
     );
     are_found(
         Fault::LeakedKey,
-        &[(Kind::Endpoints, "key"), (Kind::Messages, "keys"), (Kind::Transfers, "keys")],
+        &[
+            (Kind::Endpoints, "key"),
+            (Kind::Messages, "keys"),
+            (Kind::Transfers, "keys"),
+            (Kind::Sessions, "keys"),
+        ],
     );
 }
 
@@ -321,13 +330,21 @@ fn an_operation_without_an_end_is_found() {
             (Kind::Endpoints, "ended"),
             (Kind::Ethernet, ""),
             (Kind::Transfers, "never came to its end"),
+            (Kind::Sessions, ""),
         ],
     );
 }
 
 #[test]
 fn damaged_bytes_are_found() {
-    are_found(Fault::DamagedPut, &[(Kind::Endpoints, ""), (Kind::Transfers, "had other bytes")]);
+    are_found(
+        Fault::DamagedPut,
+        &[
+            (Kind::Endpoints, ""),
+            (Kind::Transfers, "had other bytes"),
+            (Kind::Sessions, "other bytes"),
+        ],
+    );
 }
 
 #[test]
@@ -341,9 +358,16 @@ fn a_stale_route_is_found() {
         run_over(&plan, &|endpoint| endpoint).map(drop)
     };
     let sign = "there was a way all the time";
-    let mut kinds = [Kind::Endpoints, Kind::Messages, Kind::Lanes, Kind::Sockets, Kind::Transfers]
-        .map(|kind| (kind, sign))
-        .to_vec();
+    let mut kinds = [
+        Kind::Endpoints,
+        Kind::Messages,
+        Kind::Lanes,
+        Kind::Sockets,
+        Kind::Transfers,
+        Kind::Sessions,
+    ]
+    .map(|kind| (kind, sign))
+    .to_vec();
     // Ports that never find each other show it at the latest.
     kinds.push((Kind::Ethernet, "node"));
     check("a stale route", stale, &kinds);

@@ -32,6 +32,13 @@ fn transfers_of_fixed_seeds_go_on_where_they_were_cut() {
     assert!(done > 300 && faults > 100, "the runs do something: {done}, {faults}");
 }
 
+/// Sessions alone, for the same reason.
+#[test]
+fn sessions_of_fixed_seeds_answer_and_end() {
+    let (done, faults) = run_all(|seed| Plan { kinds: vec![Kind::Sessions], ..Plan::new(seed) });
+    assert!(done > 1_000 && faults > 100, "the runs do something: {done}, {faults}");
+}
+
 #[test]
 fn fixed_seeds_break_no_promise() {
     let (done, faults) = run_all(Plan::new);
@@ -54,7 +61,7 @@ fn seeds_that_failed_once_break_no_promise() {
     for seed in SEEDS {
         let mut plan = Plan::new(seed);
         // There were none then, and each workload changes the steps of the others.
-        plan.kinds.retain(|kind| *kind != Kind::Transfers);
+        plan.kinds.retain(|kind| !matches!(kind, Kind::Transfers | Kind::Sessions));
         assert_eq!(run(&plan).map(|summary| summary.seed), Ok(seed));
     }
 }

@@ -16,9 +16,9 @@
 #![forbid(unsafe_code)]
 
 mod beside;
-mod directory;
 mod endpoint;
 mod engine;
+mod meeting;
 pub mod nic;
 mod packet;
 mod region;

@@ -1,25 +1,32 @@
-//! An endpoint behind its lock: the state machine, and its connection to the directory.
+//! An endpoint behind its lock: the state machine, and its conversation with the broker.
 //!
-//! Invariant: what the directory says is handled in the order in which it said it.
+//! Invariant: everything that the broker says is handled in the order in which it said it.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
+use weft_broker::conversation::{Answer, Conversation, Heard, Told};
+use weft_broker::{BrokerError, calls};
 use weft_fabric::{
-    ConnectError, EndpointAddress, Group, GroupError, InviteError, Issued, MessageHeader,
-    OperationError, Peer, SendError, Ticket, Value,
+    ConnectError, DownReason, EndpointAddress, Group, GroupError, InviteError, Issued,
+    MessageHeader, OperationError, Peer, SendError, Ticket, Value,
 };
+use weft_wire::endpoint_control::{AskAllMembers, Doubt, Meet, Met, Part, Recall, Secret};
 
-use crate::directory::{Answer, Directory, Known, News, Question};
 use crate::engine::Engine;
+use crate::meeting::{Introduction, Known, peer_of};
 use crate::nic::Nic;
 
+/// How often the broker is listened to while the program polls.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How often a broker that is gone is looked for.
+const SEEK_EVERY: Duration = Duration::from_millis(20);
 /// Calls of one endpoint that have not ended, or whose ends were not polled.
 const CALLS_MAX: usize = 8192;
 
@@ -27,11 +34,13 @@ const CALLS_MAX: usize = 8192;
 pub(crate) struct Station<N> {
     pub engine: Engine<N>,
     /// `None` when the endpoint is closed.
-    directory: Option<Directory>,
-    /// The directory has told something since the last look.
+    broker: Option<Conversation<Asked>>,
+    /// The file with the counters of the port, which the broker shows.
+    counts: OwnedFd,
+    /// When the broker was listened to last.
+    listened: Duration,
+    /// The broker has told something since then.
     news: Arc<AtomicBool>,
-    /// Questions that were not answered, by number.
-    asked: BTreeMap<u32, Asked>,
     groups: BTreeMap<Group, Members>,
     line: Line,
 }
@@ -50,23 +59,28 @@ fn watch(file: BorrowedFd<'_>, line: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// The purpose of a question.
+/// A question to the broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asked {
-    /// A call of the program, by its context.
-    Call(u64),
-    /// A call that the program gave up, or a question whose answer nobody needs.
-    Nobody,
+pub(crate) enum Asked {
+    /// That of a call of the program with this context, or of one that it gave up. To meet the
+    /// endpoint at an address, or something else.
+    Call { context: Option<u64>, to: Option<EndpointAddress> },
     /// The members of a group.
     Members(Group),
-    /// A member of groups, to send to it.
+    /// To meet a member of groups, to send to it.
     Member(EndpointAddress),
+}
+
+impl Asked {
+    fn is_of(&self, wanted: u64) -> bool {
+        matches!(self, Self::Call { context: Some(context), .. } if *context == wanted)
+    }
 }
 
 /// The members of a group, as far as they are known.
 #[derive(Debug, Default)]
 struct Members {
-    /// The other members; `None` while the directory is asked.
+    /// The other members; `None` while the broker is asked.
     known: Option<Vec<EndpointAddress>>,
     /// Members that are being connected to.
     connecting: BTreeSet<EndpointAddress>,
@@ -77,10 +91,23 @@ struct Members {
 }
 
 impl<N: Nic> Station<N> {
-    /// An endpoint's state. `news` is set when the directory has told something.
-    pub fn new(engine: Engine<N>, directory: Directory, news: Arc<AtomicBool>) -> Self {
-        let (asked, groups) = (BTreeMap::new(), BTreeMap::new());
-        Self { engine, directory: Some(directory), news, asked, groups, line: Line::Unwatched }
+    /// An endpoint's state. `counts` is the file with its counters, and `news` is set when the
+    /// broker has told something.
+    pub fn new(
+        engine: Engine<N>,
+        broker: Conversation<Asked>,
+        counts: OwnedFd,
+        news: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            engine,
+            broker: Some(broker),
+            counts,
+            listened: Duration::ZERO,
+            news,
+            groups: BTreeMap::new(),
+            line: Line::Unwatched,
+        }
     }
 
     /// Has the next [`Station::progress`] look at the connection to the broker.
@@ -88,14 +115,22 @@ impl<N: Nic> Station<N> {
         self.news.store(true, Ordering::Relaxed);
     }
 
-    /// See [`Directory::awaits_other`].
+    /// See [`Conversation::awaits_other`].
     pub fn awaits_other(&self) -> bool {
-        self.directory.as_ref().is_some_and(Directory::awaits_other)
+        self.broker.as_ref().is_some_and(Conversation::awaits_other)
     }
 
-    /// The line to the broker, while there is one.
+    /// The line to the broker, while there is one: it is readable when there may be news.
     pub fn line(&self) -> Option<BorrowedFd<'_>> {
-        self.directory.as_ref().and_then(Directory::line)
+        self.broker.as_ref().filter(|broker| !broker.is_lost())?.line()
+    }
+
+    /// Whether it is time to look for news that no waker tells of.
+    fn is_due(&self, now: Duration) -> bool {
+        self.broker.as_ref().is_some_and(|broker| {
+            let every = if broker.is_lost() { SEEK_EVERY } else { LOOK_EVERY };
+            broker.line().is_some() && now.saturating_sub(self.listened) >= every
+        })
     }
 
     /// Keeps the line to the broker watched as long as there is one.
@@ -120,37 +155,36 @@ impl<N: Nic> Station<N> {
     /// Handles what has come.
     pub fn progress(&mut self) {
         let now = self.engine.seen();
-        let is_due = self.directory.as_ref().is_some_and(|directory| directory.is_due(now));
-        if is_due || self.news.load(Ordering::Relaxed) {
+        if self.is_due(now) || self.news.load(Ordering::Relaxed) {
             self.news.store(false, Ordering::Relaxed);
             self.take_news(None);
         }
         self.engine.progress();
         for (address, secret) in self.engine.take_lost() {
-            if let Some(directory) = &mut self.directory {
-                directory.part(address, secret);
-            }
+            self.part(address, secret);
         }
-        for address in self.engine.take_doubted() {
-            if let Some(directory) = &mut self.directory {
-                directory.doubt(address);
+        for peer in self.engine.take_doubted() {
+            // Its host answers if the peer is stopped.
+            if let Some(broker) = &mut self.broker {
+                let (vpid, node, peer) = (broker.vpid(), peer.node.0, peer.vpid.0);
+                broker.tell(Doubt { vpid, node, peer });
             }
         }
     }
 
-    /// Closes the endpoint. What was accepted still leaves, by further calls of
+    /// Ends a pair. A broker that is gone finds out by itself.
+    fn part(&mut self, with: EndpointAddress, secret: [u8; 16]) {
+        if let Some(broker) = &mut self.broker {
+            let (vpid, node, peer) = (broker.vpid(), with.node.0, with.vpid.0);
+            broker.tell(Part { vpid, node, peer, secret: Secret(secret) });
+        }
+    }
+
+    /// Closes the endpoint. Everything that was accepted still leaves, by further calls of
     /// [`Station::progress`].
     pub fn close(&mut self) {
         self.engine.close();
-        self.directory = None;
-    }
-
-    fn ask(&mut self, question: Question, purpose: Asked) -> Result<u32, String> {
-        let now = self.engine.now();
-        let directory = self.directory.as_mut().ok_or("the endpoint is closed")?;
-        let number = directory.ask(question, now)?;
-        self.asked.insert(number, purpose);
-        Ok(number)
+        self.broker = None;
     }
 
     /// A number that nobody can guess.
@@ -162,72 +196,99 @@ impl<N: Nic> Station<N> {
         secret
     }
 
-    /// Handles the news of the directory. Returns the value that the call ends with whose question
-    /// is `wanted`, if its answer is among them.
+    /// Handles the news of the broker. Returns the end of the call whose question has the ticket
+    /// `wanted`, if its answer is among them.
     fn take_news(&mut self, wanted: Option<u32>) -> Option<Result<Value, OperationError>> {
         let mut found = None;
         let now = self.engine.now();
-        while let Some(news) = self.directory.as_mut().and_then(|directory| directory.next(now)) {
-            match news {
-                News::Answer(number, result) => {
-                    let Some(asked) = self.asked.remove(&number) else { continue };
-                    if Some(number) == wanted {
-                        found = Some(result.and_then(|answer| self.value_of(answer)));
-                    } else {
-                        self.answered(asked, result);
-                    }
+        self.listened = now;
+        loop {
+            let Some(broker) = &mut self.broker else { return found };
+            let Some(heard) = broker.hear(now, &[self.counts.as_fd()]) else { return found };
+            let (ticket, asked, result) = match heard {
+                Heard::Answer { question: Asked::Members(group), answer, .. } => {
+                    self.members_named(group, answer);
+                    continue;
                 }
-                News::Introduced(introduction) => {
-                    // A peer that this endpoint cannot take hears nothing of it, and gives up.
-                    let _ = self.engine.introduce(&introduction);
+                Heard::Answer { ticket, question, answer } => {
+                    let result = self.value_of(question, answer);
+                    (ticket, question, result)
                 }
-                News::Ended(address, secret) => self.engine.peer_ended(address, secret),
-                News::Apart(address, is_apart) => self.engine.set_apart(address, is_apart),
-                News::Stands(address) => self.engine.peer_stands(address),
-                News::Unreachable(address) => self.engine.peer_unreachable(address),
-                News::Groups(bits) => self.groups_changed(bits),
-                News::Recall => {
-                    let pairs: Vec<Known> = self.engine.living_pairs().collect();
-                    if let Some(directory) = &mut self.directory {
-                        directory.recall(&pairs);
-                    }
+                Heard::Unanswered { ticket, question, why } => {
+                    (ticket, question, Err(OperationError::Broker { reason: why.to_string() }))
                 }
-                News::Replaced => {
+                Heard::Told(told) => {
+                    self.told(told);
+                    continue;
+                }
+                Heard::Restarted => continue,
+                Heard::KnownAgain => {
+                    self.name_pairs();
+                    continue;
+                }
+                Heard::Replaced => {
                     let pairs: Vec<Known> = self.engine.living_pairs().collect();
                     for Known { address, secret, .. } in pairs {
                         self.engine.peer_ended(address, secret);
                     }
+                    continue;
                 }
+            };
+            if Some(ticket) == wanted {
+                found = Some(result);
+            } else {
+                self.ended(asked, result);
             }
         }
-        found
     }
 
-    fn answered(&mut self, asked: Asked, result: Result<Answer, OperationError>) {
-        match asked {
-            Asked::Call(context) => {
-                let result = result.and_then(|answer| self.value_of(answer));
-                self.engine.end_call(context, result);
-            }
-            Asked::Nobody => {
-                let _ = result.and_then(|answer| self.value_of(answer));
-            }
-            Asked::Members(group) => {
-                let members = match result {
-                    Ok(Answer::Members(members)) => members,
-                    _ => Vec::new(),
-                };
-                if let Some(state) = self.groups.get_mut(&group) {
-                    state.known = Some(members);
+    fn told(&mut self, told: Told) {
+        match told {
+            Told::Met(met) => match Introduction::of(&met) {
+                Ok(introduction) => {
+                    // A peer that this endpoint cannot take hears nothing of it, and gives up.
+                    let _ = self.engine.introduce(&introduction);
                 }
-                self.look_at_group(group);
+                Err(_) => self.part(peer_of(&met), met.secret.0),
+            },
+            Told::Parted { peer, secret } => self.engine.peer_ended(peer, secret),
+            Told::Held { peer, is_held } => self.engine.set_apart(peer, is_held),
+            Told::Stands { peer } => self.engine.peer_stands(peer),
+            Told::Gone { peer, reason: DownReason::Unreachable } => {
+                self.engine.peer_unreachable(peer);
             }
+            Told::Groups(bits) => self.groups_changed(bits),
+            // These are for an endpoint with memory.
+            Told::Gone { .. } | Told::Paired(..) | Told::PortWanted => {}
+        }
+    }
+
+    /// Tells a broker that was restarted of the pairs.
+    fn name_pairs(&mut self) {
+        let pairs: Vec<Known> = self.engine.living_pairs().collect();
+        if let Some(broker) = &mut self.broker {
+            let vpid = broker.vpid();
+            for Known { address, secret, greets_first } in pairs {
+                let (node, peer, secret) = (address.node.0, address.vpid.0, Secret(secret));
+                let greets_first = u8::from(greets_first);
+                broker.tell(Recall { vpid, node, peer, secret, greets_first });
+            }
+            broker.named_all();
+        }
+        self.groups_changed(u64::MAX);
+    }
+
+    /// A question that no call waits for in this moment has ended.
+    fn ended(&mut self, asked: Asked, result: Result<Value, OperationError>) {
+        match asked {
+            Asked::Call { context: Some(context), .. } => self.engine.end_call(context, result),
+            Asked::Call { context: None, .. } => {}
+            Asked::Members(group) => self.members_named(group, Answer::Members(Vec::new())),
             Asked::Member(address) => {
-                let is_peer = result.and_then(|answer| self.value_of(answer)).is_ok();
                 let groups: Vec<Group> = self.groups.keys().copied().collect();
                 for group in groups {
                     let Some(state) = self.groups.get_mut(&group) else { continue };
-                    if state.connecting.remove(&address) && !is_peer {
+                    if state.connecting.remove(&address) && result.is_err() {
                         state.full.insert(address);
                     }
                     self.look_at_group(group);
@@ -236,26 +297,60 @@ impl<N: Nic> Station<N> {
         }
     }
 
-    /// The value that a call ends with.
-    fn value_of(&mut self, answer: Answer) -> Result<Value, OperationError> {
+    /// The broker named the other members of a group, or did not.
+    fn members_named(&mut self, group: Group, answer: Answer) {
+        if let Some(state) = self.groups.get_mut(&group) {
+            state.known = Some(match answer {
+                Answer::Members(members) => members,
+                _ => Vec::new(),
+            });
+        }
+        self.look_at_group(group);
+    }
+
+    /// The value that a question ends with.
+    fn value_of(&mut self, asked: Asked, answer: Answer) -> Result<Value, OperationError> {
         match answer {
-            Answer::Introduced(introduction) => {
-                let handle = self.engine.introduce(&introduction);
-                Ok(Value::Peer(Peer(handle.map_err(OperationError::Connect)?)))
+            Answer::Met(met) => self.met(&met).map_err(OperationError::Connect),
+            Answer::Group(result, ..) => {
+                result.map(|()| Value::Nothing).map_err(OperationError::Group)
             }
-            Answer::Done | Answer::Members(_) => Ok(Value::Nothing),
+            Answer::Invited(result) => {
+                result.map(|()| Value::Nothing).map_err(OperationError::Invite)
+            }
+            Answer::Reply(reply, _) => Err(match asked {
+                Asked::Call { to: Some(to), .. } | Asked::Member(to) => {
+                    OperationError::Connect(calls::not_introduced(to, &reply))
+                }
+                Asked::Call { to: None, .. } | Asked::Members(_) => {
+                    OperationError::Broker { reason: BrokerError::InvalidAnswer.to_string() }
+                }
+            }),
+            Answer::Members(_) => Ok(Value::Nothing),
         }
     }
 
-    /// Asks the directory for a call of the program. It may answer at once.
-    fn call(&mut self, question: Question, context: u64) -> Result<Issued, OperationError> {
+    /// The meeting that was asked for is there.
+    fn met(&mut self, met: &Met) -> Result<Value, ConnectError> {
+        let introduction =
+            Introduction::of(met).inspect_err(|_| self.part(peer_of(met), met.secret.0))?;
+        Ok(Value::Peer(Peer(self.engine.introduce(&introduction)?)))
+    }
+
+    /// Asks the broker for a call of the program. It may answer at once.
+    fn call<E>(
+        &mut self,
+        ask: impl FnOnce(&mut Conversation<Asked>, Duration) -> Result<u32, E>,
+        as_operation: impl FnOnce(E) -> OperationError,
+    ) -> Result<Issued, OperationError> {
         if self.engine.controls_open >= CALLS_MAX {
             let reason = "too many calls wait for their end; poll first".to_owned();
             return Err(OperationError::Broker { reason });
         }
-        let number = self.ask(question, Asked::Call(context));
-        let number = number.map_err(|reason| OperationError::Broker { reason })?;
-        match self.take_news(Some(number)) {
+        let now = self.engine.now();
+        let broker = self.broker.as_mut().ok_or_else(closed)?;
+        let ticket = ask(broker, now).map_err(as_operation)?;
+        match self.take_news(Some(ticket)) {
             Some(result) => Ok(Issued::Done(result?)),
             None => {
                 self.engine.controls_open += 1;
@@ -272,8 +367,10 @@ impl<N: Nic> Station<N> {
         if let Some(handle) = self.engine.handle_of(to) {
             return Ok(Issued::Done(Value::Peer(Peer(handle))));
         }
-        let question = Question::Connect(to, self.secret());
-        self.call(question, context).map_err(|error| match error {
+        let secret = self.secret();
+        let asked = Asked::Call { context: Some(context), to: Some(to) };
+        let ask = |broker: &mut Conversation<Asked>, now| meet(broker, (to, secret), asked, now);
+        self.call(ask, as_broker).map_err(|error| match error {
             OperationError::Connect(error) => error,
             other => ConnectError::Broker { reason: reason_of(other) },
         })
@@ -285,11 +382,10 @@ impl<N: Nic> Station<N> {
         join: bool,
         context: u64,
     ) -> Result<Issued, GroupError> {
-        if group == Group::BROADCAST {
-            return Err(GroupError::Broadcast);
-        }
-        let question = if join { Question::Join(group) } else { Question::Leave(group) };
-        self.call(question, context).map_err(|error| match error {
+        let asked = Asked::Call { context: Some(context), to: None };
+        let ask =
+            |broker: &mut Conversation<Asked>, now| broker.change_group(group, join, asked, now);
+        self.call(ask, OperationError::Group).map_err(|error| match error {
             OperationError::Group(error) => error,
             other => GroupError::Broker { reason: reason_of(other) },
         })
@@ -300,11 +396,10 @@ impl<N: Nic> Station<N> {
         within: Duration,
         context: u64,
     ) -> Result<(Ticket, Issued), InviteError> {
-        if within.is_zero() || within > Ticket::WITHIN_MAX {
-            return Err(InviteError::InvalidTime);
-        }
         let ticket = Ticket(self.secret());
-        match self.call(Question::Invite(ticket, within), context) {
+        let asked = Asked::Call { context: Some(context), to: None };
+        let ask = |broker: &mut Conversation<Asked>, now| broker.invite(ticket, within, asked, now);
+        match self.call(ask, OperationError::Invite) {
             Ok(issued) => Ok((ticket, issued)),
             Err(OperationError::Invite(error)) => Err(error),
             Err(other) => Err(InviteError::Broker { reason: reason_of(other) }),
@@ -313,20 +408,21 @@ impl<N: Nic> Station<N> {
 
     /// The program does not wait for the call with this context any more.
     pub fn give_up(&mut self, context: u64) {
-        for asked in self.asked.values_mut() {
-            if *asked == Asked::Call(context) {
-                *asked = Asked::Nobody;
-                self.engine.controls_open -= 1;
-                return;
-            }
+        let mut questions = self.broker.iter_mut().flat_map(Conversation::questions_mut);
+        if let Some(asked) = questions.find(|asked| asked.is_of(context))
+            && let Asked::Call { context, .. } = asked
+        {
+            *context = None;
+            self.engine.controls_open -= 1;
+            return;
         }
         self.engine.give_up(context);
     }
 
     /// Whether a call with this context has not ended.
     pub fn awaits(&self, context: u64) -> bool {
-        let asked = self.asked.values().any(|asked| *asked == Asked::Call(context));
-        asked || self.engine.awaits(context)
+        let mut questions = self.broker.iter().flat_map(Conversation::questions);
+        questions.any(|asked| asked.is_of(context)) || self.engine.awaits(context)
     }
 
     /// Sends a message to all other members of a group; see [`Engine::send_to_members`].
@@ -352,8 +448,12 @@ impl<N: Nic> Station<N> {
     }
 
     fn ask_members(&mut self, group: Group) -> Result<(), SendError> {
-        let asked = self.ask(Question::Members(group), Asked::Members(group));
-        asked.map_err(|reason| SendError::Broker { reason })?;
+        let now = self.engine.now();
+        let broker = self.broker.as_mut().ok_or_else(|| not_sent(closed()))?;
+        let (ticket, vpid) = (broker.next_ticket(), broker.vpid());
+        let request = AskAllMembers { ticket, vpid, group: group.number() };
+        let asked = broker.ask(ticket, request, &[], Asked::Members(group), now);
+        asked.map_err(|error| not_sent(as_broker(error)))?;
         self.take_news(None);
         Ok(())
     }
@@ -377,9 +477,10 @@ impl<N: Nic> Station<N> {
                 state.connecting.remove(member);
                 return Err(SendError::Exhausted { maximum });
             }
-            let question = Question::Connect(*member, self.secret());
-            let asked = self.ask(question, Asked::Member(*member));
-            asked.map_err(|reason| SendError::Broker { reason })?;
+            let (now, to) = (self.engine.now(), (*member, self.secret()));
+            let broker = self.broker.as_mut().ok_or_else(|| not_sent(closed()))?;
+            let asked = meet(broker, to, Asked::Member(*member), now);
+            asked.map_err(|error| not_sent(as_broker(error)))?;
         }
         self.take_news(None);
         let Some(state) = self.groups.get(&group) else { return Ok(None) };
@@ -410,6 +511,32 @@ impl<N: Nic> Station<N> {
             }
         }
     }
+}
+
+/// Asks for a meeting with the endpoint at an address, with this secret. Returns the ticket.
+fn meet(
+    broker: &mut Conversation<Asked>,
+    (to, secret): (EndpointAddress, [u8; 16]),
+    asked: Asked,
+    now: Duration,
+) -> Result<u32, BrokerError> {
+    let (ticket, vpid) = (broker.next_ticket(), broker.vpid());
+    let (node, peer, secret) = (to.node.0, to.vpid.0, Secret(secret));
+    broker.ask(ticket, Meet { ticket, vpid, node, peer, secret }, &[], asked, now)?;
+    Ok(ticket)
+}
+
+fn closed() -> OperationError {
+    OperationError::Broker { reason: "the endpoint is closed".to_owned() }
+}
+
+fn as_broker(error: BrokerError) -> OperationError {
+    OperationError::Broker { reason: error.to_string() }
+}
+
+/// Why a message to a group could not be sent.
+fn not_sent(error: OperationError) -> SendError {
+    SendError::Broker { reason: reason_of(error) }
 }
 
 fn reason_of(error: OperationError) -> String {

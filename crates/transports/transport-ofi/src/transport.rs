@@ -1,6 +1,6 @@
 //! The transport: it opens endpoints at a directory, each with a NIC of its own.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use weft_broker::Connector;
 use weft_broker::calls::{self, Opened};
+use weft_broker::conversation::{Conversation, Opening};
 use weft_fabric::{
     Capabilities, EndpointAddress, EndpointLimits, EndpointOptions, OpenError, PartitionId,
     Progress, Transport,
@@ -16,15 +17,15 @@ use weft_libfabric::{Error, Library, Offer, Wanted};
 use weft_memory::SegmentError;
 use weft_sync::AdaptiveWait;
 
-use crate::directory::{Attaching, Directory, Opening};
 use crate::endpoint::OfiEndpoint;
 use crate::engine::Engine;
+use crate::meeting;
 use crate::nic::ThreadHolds;
 use crate::nic::{Nic, PortNic};
 use crate::packet::MESSAGE_BYTES;
 use crate::registers::Registers;
 use crate::shared::{Serving, Shared, counter, ring};
-use crate::station::Station;
+use crate::station::{Asked, Station};
 
 /// Makes the NICs of a transport.
 pub trait Cards: Send + Sync {
@@ -202,13 +203,14 @@ impl<C: Cards> Transport for OfiTransport<C> {
             vpid: options.vpid,
             partition: options.partition,
             birth: nic.random(),
-            name: nic.name().to_vec(),
-            mailbox_depth: capabilities.mailbox_depth,
+            flags: 0,
+            slots: 0,
             peers_max: capabilities.peers_max,
         };
-        let (registers, shown) = registers()?;
-        let directory = Directory::open(client, &opening, shown)?;
-        self.begin(nic, registers, directory, capabilities)
+        let port = meeting::offer(nic.name(), capabilities.mailbox_depth)?;
+        let (registers, counts) = registers()?;
+        let broker = Conversation::open_with_port(client, opening, port, counts.as_fd())?;
+        self.begin(nic, (registers, counts), broker, capabilities)
     }
 }
 
@@ -222,15 +224,11 @@ impl<C: Cards> OfiTransport<C> {
         let capabilities = self.limited(&to.limits);
         let nic = self.card()?;
         let client = self.broker.client().map_err(calls::no_broker)?;
-        let attaching = Attaching {
-            opened: Opened { address: to.address, partition: to.partition, host: None },
-            birth: to.birth,
-            name: nic.name().to_vec(),
-            mailbox_depth: capabilities.mailbox_depth,
-        };
-        let (registers, shown) = registers()?;
-        let directory = Directory::attach(client, &attaching, shown)?;
-        self.begin(nic, registers, directory, capabilities)
+        let opened = Opened { address: to.address, partition: to.partition, host: None };
+        let port = meeting::offer(nic.name(), capabilities.mailbox_depth)?;
+        let (registers, counts) = registers()?;
+        let broker = Conversation::attach(client, opened, to.birth, port, counts.as_fd())?;
+        self.begin(nic, (registers, counts), broker, capabilities)
     }
 
     fn card(&self) -> Result<C::Nic, OpenError> {
@@ -241,13 +239,13 @@ impl<C: Cards> OfiTransport<C> {
     fn begin(
         &self,
         nic: C::Nic,
-        registers: Registers,
-        mut directory: Directory,
+        (registers, counts): (Registers, OwnedFd),
+        mut broker: Conversation<Asked>,
         capabilities: Capabilities,
     ) -> Result<OfiEndpoint<C::Nic>, OpenError> {
         let os = |call| move |errno: Errno| OpenError::Os { call, errno: errno.raw_os_error() };
         let capabilities = Capabilities { descriptor: nic.descriptor().is_some(), ..capabilities };
-        let opened = directory.opened();
+        let opened = broker.opened();
         let counters = [counter().map_err(os("eventfd"))?, counter().map_err(os("eventfd"))?];
         let copy = |file: &OwnedFd| {
             file.try_clone().map_err(|error| OpenError::Os {
@@ -259,14 +257,14 @@ impl<C: Cards> OfiTransport<C> {
         // Set at first: news may have come already.
         let news = Arc::new(AtomicBool::new(true));
         let told = Arc::clone(&news);
-        directory.wake_by(Box::new(move || {
+        broker.wake_by(Box::new(move || {
             told.store(true, Ordering::Relaxed);
             wakers.iter().for_each(ring);
         }));
         let Parameters { silence, spins, yields } = self.parameters;
-        let silence = directory.silence().unwrap_or(silence);
+        let silence = broker.silence().unwrap_or(silence);
         let engine = Engine::new(nic, registers, opened.address, capabilities.clone(), silence);
-        let station = Station::new(engine, directory, news);
+        let station = Station::new(engine, broker, counts, news);
         let shared = Shared::new(station, counters, self.thread_holds, self.serving);
         let shared = shared.map_err(os("epoll_create"))?;
         Ok(OfiEndpoint {

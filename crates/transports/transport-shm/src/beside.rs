@@ -3,7 +3,6 @@
 //! The endpoint opens no port. It tells its owner when one is wanted, and who it is at the broker.
 
 use weft_fabric::{Group, SendError};
-use weft_wire::endpoint_control::NoPort;
 
 use crate::endpoint::ShmEndpoint;
 
@@ -36,8 +35,7 @@ impl ShmEndpoint {
     /// The endpoint opens no port from now on: the broker tells those who want to meet it.
     pub fn refuse_port(&mut self) {
         self.beside = Beside::Nothing;
-        // A broker that is restarted hears it with the announcement.
-        let _ = self.client.start(NoPort { vpid: self.address.vpid.0 }.into(), &[]);
+        self.broker.refuse_port();
     }
 
     /// The broker wants a port.

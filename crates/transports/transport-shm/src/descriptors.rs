@@ -17,7 +17,7 @@ impl ShmEndpoint {
         look(self.woken.as_fd());
         look(self.doorbell.wakeup());
         self.wakeup_and_line.iter().chain(&self.timer).for_each(|file| look(file.as_fd()));
-        self.client.line().into_iter().for_each(&mut look);
+        self.broker.line().into_iter().for_each(&mut look);
         for peer in self.peers.iter() {
             look(peer.doorbell.wakeup());
             peer.owner.descriptor().into_iter().for_each(&mut look);

@@ -6,11 +6,12 @@ use std::sync::atomic::AtomicUsize;
 
 use rustix::io::Errno;
 use weft_broker::Connector;
-use weft_broker::calls::{self, Opened, way_into};
-use weft_fabric::{Capabilities, EndpointOptions, OpenError, Partition, Transport};
+use weft_broker::calls::{self, Opened};
+use weft_broker::conversation::{Conversation, Opening};
+use weft_fabric::{Capabilities, EndpointOptions, OpenError, Transport};
 use weft_memory::SegmentError;
 use weft_sync::{AdaptiveWait, fence};
-use weft_wire::endpoint_control::{Close, Open, flags};
+use weft_wire::endpoint_control::flags;
 
 use crate::address_vector::AddressVector;
 use crate::attr::Parameters;
@@ -18,7 +19,6 @@ use crate::beside::Beside;
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
 use crate::endpoint::ShmEndpoint;
-use crate::greeting::Greeting;
 use crate::groups::Groups;
 use crate::memory::Grants;
 use crate::moves::Moves;
@@ -74,21 +74,28 @@ impl Transport for ShmTransport {
     fn open(&self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
         let capabilities = self.parameters.limited(&options.limits);
         let capabilities = capabilities.on_rail(options.rail.as_deref())?;
-        let mut client = self.broker.client().map_err(calls::no_broker)?;
+        let client = self.broker.client().map_err(calls::no_broker)?;
         let (wakeup, woken) = sys::wakeup_socket()
             .map_err(|errno| OpenError::Os { call: "socketpair", errno: errno.raw_os_error() })?;
         let (doorbell, doorbell_file) = Doorbell::create(wakeup).map_err(no_memory)?;
         let (registers, registers_file) = Registers::create().map_err(no_memory)?;
         let full_fences = !fence::register();
         let birth = sys::random();
-        let mut open = way_into(options.partition);
-        (open.ticket, open.birth, open.vpid) = (1, birth, options.vpid.0);
-        describe(&mut open, full_fences, self.beside, &capabilities);
-        let files = [doorbell_file.as_fd(), registers_file.as_fd(), doorbell.wakeup()];
-        let Opened { address, partition, host } =
-            calls::open(client.as_mut(), open, options.partition, &files)?;
+        let ring_slots = u32::try_from(capabilities.mailbox_depth).unwrap_or(u32::MAX);
+        let later = if self.beside == Beside::Nothing { 0 } else { flags::PORT_LATER };
+        let opening = Opening {
+            partition: options.partition,
+            vpid: options.vpid,
+            birth,
+            flags: later | if full_fences { flags::FULL_FENCES } else { 0 },
+            slots: ring_slots,
+            peers_max: capabilities.peers_max,
+        };
+        let shown = [doorbell_file.as_fd(), registers_file.as_fd(), doorbell.wakeup()];
+        let broker = Conversation::open(client, opening, &shown)?;
+        let Opened { address, partition, host } = broker.opened();
         let (mut wakeup_and_line, mut timer) = (None, None);
-        if let Some(line) = client.line() {
+        if let Some(line) = broker.line() {
             let os = |call| move |errno: Errno| OpenError::Os { call, errno: errno.raw_os_error() };
             let own = sys::timer().map_err(os("timerfd_create"))?;
             let both = sys::watch(&[woken.as_fd(), line, own.as_fd()]);
@@ -97,12 +104,7 @@ impl Transport for ShmTransport {
         }
         let (doorbell, registers) = (Arc::new(doorbell), Arc::new(registers));
         let granter = Arc::new(Granter::new(Arc::clone(&registers), Arc::clone(&doorbell)));
-        let ring_slots = u32::try_from(capabilities.mailbox_depth).unwrap_or(u32::MAX);
         let parameters = Parameters { ring_slots, ..self.parameters };
-        let offers = match options.partition {
-            Partition::Offered(_, name) => Some(name),
-            _ => None,
-        };
         let spins = parameters.spin_us.saturating_mul(SPINS_PER_US);
         let [a, b, c, d, ..] = sys::random().to_le_bytes();
         Ok(ShmEndpoint {
@@ -112,7 +114,6 @@ impl Transport for ShmTransport {
             parameters,
             partition,
             host,
-            offers,
             birth,
             beside: self.beside,
             peers_elsewhere: 0,
@@ -126,7 +127,7 @@ impl Transport for ShmTransport {
             wakeup_and_line,
             timer,
             timer_is_set: false,
-            greeting: Greeting::Over,
+            unnamed: Vec::new(),
             restarted: None,
             wakeup_broken: false,
             peers: AddressVector::new(address.node),
@@ -141,8 +142,7 @@ impl Transport for ShmTransport {
             grants: Grants::new(u32::from_le_bytes([a, b, c, d])),
             regions: Arc::new(AtomicUsize::new(0)),
             groups: Groups::new(),
-            client,
-            ticket: 1,
+            broker,
             requests: Requests::default(),
             moves: Moves::new(),
             partings: Partings::new(),
@@ -165,23 +165,6 @@ fn no_memory(error: SegmentError) -> OpenError {
     }
 }
 
-/// Adds what the broker tells peers of the endpoint, or bounds for it.
-pub(crate) fn describe(
-    open: &mut Open,
-    full_fences: bool,
-    beside: Beside,
-    capabilities: &Capabilities,
-) {
-    if beside != Beside::Nothing {
-        open.flags |= flags::PORT_LATER;
-    }
-    if full_fences {
-        open.flags |= flags::FULL_FENCES;
-    }
-    open.slots = u32::try_from(capabilities.mailbox_depth).unwrap_or(u32::MAX);
-    open.peers_max = u16::try_from(capabilities.peers_max).unwrap_or(u16::MAX);
-}
-
 impl Drop for ShmEndpoint {
     fn drop(&mut self) {
         #[cfg(any(test, feature = "test-doors"))]
@@ -191,10 +174,7 @@ impl Drop for ShmEndpoint {
         self.sign.take_down();
         self.part_from_writers();
         if closes {
-            self.ticket = self.ticket.wrapping_add(1);
-            let close = Close { ticket: self.ticket, vpid: self.address.vpid.0 };
-            // When this fails, the broker still notices the end of the connection, only later.
-            let _ = self.client.call(close.into(), self.ticket, &[]);
+            self.broker.close();
         }
         self.leave_moves();
     }

@@ -3,8 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | `domain` | opening and closing |
-//! | `introductions`, `requests` | the conversation with the broker: peers |
-//! | `greeting` | what a restarted broker is told |
+//! | `introductions`, `requests` | what is asked of the broker, and what it says: peers |
+//! | `greeting` | which pairs a restarted broker is told of |
 //! | `groups` | multicast groups and their members |
 //! | `invitation` | invitations into the endpoint's partition |
 //! | `rights` | grants, revocations, keys of peers |
@@ -27,13 +27,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use weft_broker::Client;
+use weft_broker::conversation::Conversation;
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, ConnectError, DownReason, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
     LocalRange, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register,
-    RegisterError, RemoteKey, Request, SendError, ServiceName, Source, Target, Ticket, Value,
-    Waited, Watchable, WindowError,
+    RegisterError, RemoteKey, Request, SendError, Source, Target, Ticket, Value, Waited, Watchable,
+    WindowError,
 };
 use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;
@@ -43,7 +43,7 @@ use crate::attr::Parameters;
 use crate::beside::Beside;
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
-use crate::greeting::Greeting;
+use crate::greeting::Known;
 use crate::groups::Groups;
 use crate::memory::{Grants, ShmRegion};
 use crate::moves::Moves;
@@ -51,7 +51,7 @@ use crate::msg::Sent;
 use crate::partings::Partings;
 use crate::recent::Recently;
 use crate::registers::{Registers, Sampling};
-use crate::requests::Requests;
+use crate::requests::{Question, Requests};
 use crate::sharing::Granter;
 use crate::ways::Sign;
 use crate::window::ShmWindow;
@@ -74,8 +74,6 @@ pub struct ShmEndpoint {
     pub(crate) partition: PartitionId,
     /// The endpoint that offered the service or gave the ticket by which this one was opened.
     pub(crate) host: Option<EndpointAddress>,
-    /// The name by which this endpoint offers its partition.
-    pub(crate) offers: Option<ServiceName>,
     pub(crate) birth: u64,
     /// The port that the endpoint may have beside its memory.
     pub(crate) beside: Beside,
@@ -96,8 +94,8 @@ pub struct ShmEndpoint {
     /// Makes `wakeup_and_line` readable when a request has waited too long.
     pub(crate) timer: Option<OwnedFd>,
     pub(crate) timer_is_set: bool,
-    /// How far a restarted broker knows this endpoint.
-    pub(crate) greeting: Greeting,
+    /// Pairs that a broker that was restarted does not know yet.
+    pub(crate) unnamed: Vec<Known>,
     /// When the connection to the broker was last found to be a new one.
     pub(crate) restarted: Option<Duration>,
     /// A peer broke the wakeup socket: the endpoint can no longer sleep on the descriptor.
@@ -119,8 +117,7 @@ pub struct ShmEndpoint {
     pub(crate) granter: Arc<Granter>,
     pub(crate) regions: Arc<AtomicUsize>,
     pub(crate) groups: Groups,
-    pub(crate) client: Box<dyn Client>,
-    pub(crate) ticket: u32,
+    pub(crate) broker: Conversation<Question>,
     pub(crate) requests: Requests,
     pub(crate) moves: Moves,
     pub(crate) partings: Partings,

@@ -1,6 +1,7 @@
 //! A broker that is restarted: it answers late, wrongly or never, or ends once more.
 
 use weft_broker::ANSWER_WITHIN;
+use weft_broker::conversation::Announcement;
 use weft_fabric::{
     Access, Armed, Audience, Blocking, ConnectError, Endpoint, EndpointAddress, Event, Group,
     Issued, LocalRange, MessageHeader, NodeId, Operation, OperationError, PATIENCE, Peer, Region,
@@ -8,7 +9,7 @@ use weft_fabric::{
 };
 use weft_wire::endpoint_control::{EndpointControl, Reply, status};
 
-use super::{Greeting, STEP};
+use super::STEP;
 use crate::sys;
 use crate::test_broker::{Fate, Mood, TestBroker};
 use crate::{ShmEndpoint, ShmRegion};
@@ -64,7 +65,7 @@ impl Scene {
     fn check(self) {
         let Self { broker, mut one, mut two, to_one, region, key } = self;
         assert_eq!(poll(&mut [&mut one, &mut two]), 0);
-        assert!(matches!(one.greeting, Greeting::Over), "{:?}", one.greeting);
+        assert_eq!(one.broker.announcement(), Announcement::Known);
         two.send_short(to_one, MessageHeader::tag(1), &[b"old friend"]).expect("room");
         let mut third = broker.open();
         let to = third.connect_within(one.address(), PATIENCE).expect("the broker knows it");
@@ -97,7 +98,7 @@ fn a_restarted_broker_may_answer_late() {
     scene.broker.set(Mood::Late);
     let Scene { one, two, to_one, key, .. } = &mut scene;
     poll(&mut [one, two]);
-    assert!(matches!(one.greeting, Greeting::Opening { .. }));
+    assert!(matches!(one.broker.announcement(), Announcement::Said { .. }));
     // Nothing of what is there needs the broker, and calls that do are pending.
     two.send_short(*to_one, MessageHeader::tag(1), &[b"meanwhile"]).expect("room");
     let resolved = Endpoint::resolve(two, *to_one, *key, 7);
@@ -119,7 +120,7 @@ fn await_room(scene: &mut Scene) {
     while !has_room {
         assert!(sys::now() < until, "no room came");
         let sleeps = matches!(scene.two.arm(), Armed::Sleep);
-        assert!(!sleeps || !scene.two.requests.asks_again(), "nobody would wake it");
+        assert!(!sleeps || !scene.two.asks_again(), "nobody would wake it");
         scene.two.poll(64, &mut |event| has_room |= matches!(event, Event::Room { .. }));
     }
 }
@@ -170,7 +171,7 @@ fn a_key_that_no_broker_comes_to_know_ends_its_operation() {
     let (two, to_one, key) = (&mut scene.two, scene.to_one, scene.key);
     assert_eq!(Endpoint::resolve(two, to_one, key, 7), Ok(Issued::Pending));
     scene.two.handle_broker_messages();
-    scene.two.requests.age(ANSWER_WITHIN);
+    scene.two.broker.age(ANSWER_WITHIN);
     let ended = scene.two.finish(7, PATIENCE);
     assert!(matches!(ended, Some(Err(OperationError::Broker { .. }))), "{ended:?}");
 }
@@ -196,17 +197,18 @@ fn a_broker_that_never_answers_is_not_asked_twice() {
         _ => Fate::Heard,
     });
     poll(&mut [&mut scene.one, &mut scene.two]);
-    let Greeting::Opening { ticket: first, until, .. } = &mut scene.one.greeting else {
-        panic!("{:?}", scene.one.greeting)
+    let said = |of: &ShmEndpoint| match of.broker.announcement() {
+        Announcement::Said { ticket, .. } => ticket,
+        other => panic!("{other:?}"),
     };
-    let first = *first;
+    let first = said(&scene.one);
     let heard = scene.broker.take_heard();
     assert!(matches!(heard.as_slice(), [EndpointControl::Join(_)]), "{heard:?}");
-    *until = until.saturating_sub(ANSWER_WITHIN);
-    assert!(!scene.one.greeting.is_under_way(), "polls do not look for the answer any more");
+    scene.one.broker.age(ANSWER_WITHIN);
+    let is_looked_for = scene.one.broker.is_announcing(sys::now);
+    assert!(!is_looked_for, "polls do not look for the answer any more");
     poll(&mut [&mut scene.one]);
-    let Greeting::Opening { ticket, .. } = &scene.one.greeting else { panic!("it is not over") };
-    assert_eq!(*ticket, first, "it was asked once");
+    assert_eq!(said(&scene.one), first, "it was asked once");
     // A call ends, because the broker knows nothing of this endpoint.
     let refused = scene.one.connect_within(stranger(), PATIENCE);
     assert!(matches!(refused, Err(ConnectError::Broker { .. })), "{refused:?}");
@@ -223,8 +225,8 @@ fn an_answer_after_its_time_is_taken() {
     scene.broker.set(Mood::Late);
     poll(&mut [&mut scene.one, &mut scene.two]);
     for endpoint in [&mut scene.one, &mut scene.two] {
-        let Greeting::Opening { until, .. } = &mut endpoint.greeting else { panic!("it waits") };
-        *until = until.saturating_sub(ANSWER_WITHIN);
+        assert!(matches!(endpoint.broker.announcement(), Announcement::Said { .. }), "it waits");
+        endpoint.broker.age(ANSWER_WITHIN);
     }
     scene.broker.set(Mood::Prompt);
     scene.check();
@@ -244,7 +246,7 @@ fn a_refusal_to_open_again_ends_every_pair() {
             _ => Fate::Heard,
         });
         assert_eq!(poll(&mut [&mut scene.one]), 1, "status {refusal}");
-        assert!(matches!(scene.one.greeting, Greeting::Over));
+        assert_eq!(scene.one.broker.announcement(), Announcement::Replaced);
     }
 }
 
@@ -274,7 +276,7 @@ fn an_answer_to_nobody_does_not_end_the_announcement() {
         _ => Fate::Heard,
     });
     poll(&mut [&mut scene.one, &mut scene.two]);
-    assert!(matches!(scene.one.greeting, Greeting::Opening { .. }));
+    assert!(matches!(scene.one.broker.announcement(), Announcement::Said { .. }));
     scene.broker.hear();
     scene.broker.restart();
     scene.check();
@@ -301,15 +303,15 @@ fn a_broker_may_be_restarted_at_each_step_of_an_announcement() {
             }),
         }
         assert_eq!(poll(&mut [&mut scene.one, &mut scene.two]), 0, "step {step}");
-        match (step, &scene.one.greeting) {
-            (0, Greeting::Expected) | (1, Greeting::Due) => {}
-            (2 | 3, Greeting::Opening { .. }) | (4 | 5, Greeting::Over) => {}
+        match (step, scene.one.broker.announcement()) {
+            (0, Announcement::Expected) | (1, Announcement::Due(_)) => {}
+            (2 | 3, Announcement::Said { .. }) | (4 | 5, Announcement::Known) => {}
             (_, other) => panic!("step {step}: {other:?}"),
         }
         scene.broker.hear();
         scene.broker.set(Mood::Gone);
         assert_eq!(poll(&mut [&mut scene.one, &mut scene.two]), 0, "step {step}");
-        assert!(matches!(scene.one.greeting, Greeting::Over), "step {step}");
+        assert_eq!(scene.one.broker.announcement(), Announcement::Known, "step {step}");
         scene.broker.restart();
         scene.broker.set(Mood::Prompt);
         scene.check();
@@ -365,6 +367,6 @@ fn calls_fail_at_once_while_a_new_broker_says_nothing() {
     assert!(one.grant(whole, Audience::Partition, Access::READ, 2).is_err());
     let sent = one.send_multicast(Group::BROADCAST, MessageHeader::tag(1), &[b"x"]);
     assert!(matches!(sent, Err(SendError::Broker { .. })), "{sent:?}");
-    assert!(matches!(one.greeting, Greeting::Expected));
-    assert!(!one.requests.waits() && !one.requests.has_ended(), "nothing is pending");
+    assert_eq!(one.broker.announcement(), Announcement::Expected);
+    assert!(!one.broker.waits() && !one.requests.has_ended(), "nothing is pending");
 }

@@ -10,18 +10,18 @@
 //!   members old, and the next message has them looked up again, but not more than [`ASKS_MAX`]
 //!   times: members that come and go all the time keep no message from going to the others.
 
-use weft_broker::BrokerError;
+use weft_broker::conversation::Conversation;
 use weft_fabric::{
     ConnectError, EndpointAddress, Event, Group, GroupError, Issued, OperationError, SendError,
-    Value, Vpid,
+    Vpid,
 };
-use weft_wire::endpoint_control::{AskMembers, EndpointControl, Join, Leave, status};
+use weft_wire::endpoint_control::AskMembers;
 
 use crate::address_vector::PeerState;
 use crate::attention;
 use crate::endpoint::ShmEndpoint;
 use crate::introductions::Asking;
-use crate::requests::Asked;
+use crate::requests::{Asked, Question};
 
 /// Look-ups of a group for one message.
 const ASKS_MAX: u8 = 4;
@@ -32,8 +32,6 @@ const LOOKS: usize = 16;
 /// The groups, as an endpoint knows them.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// The joined groups, one bit each.
-    pub joined: u64,
     /// The groups to which a message was refused since the last event about them, one bit each.
     waiting: u64,
     states: Vec<GroupState>,
@@ -80,7 +78,7 @@ impl Members {
 impl Groups {
     pub fn new() -> Self {
         let states = (0..Group::COUNT).map(|_| GroupState::default()).collect();
-        Self { joined: 0, waiting: 0, states }
+        Self { waiting: 0, states }
     }
 
     /// Whether a message was refused, and its sender has not been told of room.
@@ -103,43 +101,13 @@ impl ShmEndpoint {
         join: bool,
         context: u64,
     ) -> Result<Issued, GroupError> {
-        if group == Group::BROADCAST {
-            return Err(GroupError::Broadcast);
-        }
-        let (ticket, vpid, number) = (self.next_ticket(), self.address.vpid.0, group.number());
-        let request: EndpointControl = if join {
-            Join { ticket, vpid, group: number }.into()
-        } else {
-            Leave { ticket, vpid, group: number }.into()
+        let ask = |broker: &mut Conversation<Question>, question, now| {
+            broker.change_group(group, join, question, now)
         };
-        let asked = Asked::Group { group, join };
-        self.start(ticket, request, &[], asked, Some(context))?.issued(|error| match error {
+        self.start(Asked::Group, Some(context), ask)?.issued(|error| match error {
             OperationError::Group(error) => Some(error),
             _ => None,
         })
-    }
-
-    /// The broker answered a change of a group.
-    pub(crate) fn group_changed(
-        &mut self,
-        group: Group,
-        join: bool,
-        status: u16,
-    ) -> Result<Value, GroupError> {
-        match status {
-            status::DONE => {}
-            status::NOT_FOUND => return Err(GroupError::UnknownEndpoint),
-            // A daemon of an earlier release says the same of an endpoint that it does not know.
-            status::INVALID => {
-                let reason = "it found the request not valid; open a new endpoint".to_owned();
-                return Err(GroupError::Broker { reason });
-            }
-            _ => return Err(BrokerError::InvalidAnswer.into()),
-        }
-        let bit = 1 << group.number();
-        let joined = &mut self.groups.joined;
-        *joined = if join { *joined | bit } else { *joined & !bit };
-        Ok(Value::Nothing)
     }
 
     /// The other members of a group that are peers. Begins to look them up if they are not known.
@@ -189,7 +157,7 @@ impl ShmEndpoint {
 
     /// Asks the broker for the members of a group. Returns the ticket of the request.
     fn look_up(&mut self, group: Group) -> Option<u32> {
-        let (ticket, vpid) = (self.next_ticket(), self.address.vpid.0);
+        let (ticket, vpid) = (self.broker.next_ticket(), self.address.vpid.0);
         let ask = AskMembers { ticket, vpid, group: group.number() };
         let asked = Asked::Members { group };
         let sent = self.send_request(ticket, ask, &[], asked, None);
@@ -203,15 +171,10 @@ impl ShmEndpoint {
         state.members.awaited()
     }
 
-    /// The broker named the members of a group, with one bit for each VPID.
-    pub(crate) fn members_named(&mut self, ticket: u32, vpids: &[u64]) {
-        let own = self.address.vpid.0;
-        let named = |vpid: &u16| {
-            let word = vpids.get(usize::from(vpid / 64)).copied().unwrap_or(0);
-            *vpid != own && word & 1 << (vpid % 64) != 0
-        };
+    /// The broker named the other members of a group.
+    pub(crate) fn members_named(&mut self, ticket: u32, members: &[EndpointAddress]) {
         let Some(group) = self.groups.find(|of| of.awaited() == Some(ticket)) else { return };
-        let found = (0..crate::wakeup::VPIDS_MAX).filter(named).collect();
+        let found = members.iter().map(|member| member.vpid.0).collect();
         self.join_peers(group, found, 0);
     }
 

@@ -133,7 +133,7 @@ fn a_broker_that_never_answers_ends_a_look_up_after_its_time() {
         });
         assert_eq!(broadcast(&mut sender), Err(SendError::WouldBlock));
         assert_eq!(told(&mut sender), 0);
-        sender.requests.age(ANSWER_WITHIN);
+        sender.broker.age(ANSWER_WITHIN);
         assert_eq!(told(&mut sender), 1, "{silent_to}");
         let refused = broadcast(&mut sender);
         assert!(matches!(refused, Err(SendError::Broker { .. })), "{silent_to} {refused:?}");

@@ -3,14 +3,15 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use weft_broker::answers::{self, Connected, Retracted};
-use weft_broker::{ANSWER_WITHIN, BrokerError, Received};
+use weft_broker::answers::{Connected, Retracted};
+use weft_broker::conversation::{Announcement, Answer, Conversation, Heard, Told, Unanswered};
+use weft_broker::{ANSWER_WITHIN, BrokerError, calls};
 use weft_fabric::{
     ConnectError, DownReason, EndpointAddress, GrantError, GroupError, InviteError, Issued, NodeId,
     OperationError, Peer, Revoked, Value, Vpid,
 };
 use weft_wire::endpoint_control::{
-    Connect, Disconnect, EndpointControl, Held, Paired, PeerGone, Reply, flags, gone, status,
+    Connect, Disconnect, EndpointControl, Paired, Reply, flags, status,
 };
 
 use crate::address_vector::{Acquaintance, PeerState, Standing};
@@ -21,7 +22,7 @@ use crate::moves::Call;
 use crate::pair::{Pair, PairMemory};
 use crate::recent::Recently;
 use crate::registers::Registers;
-use crate::requests::{Asked, Request, Waiting};
+use crate::requests::{Asked, Question, Waiting};
 use crate::rights::resolved_memory;
 use crate::sys;
 
@@ -38,15 +39,6 @@ struct Introduction {
     birth: u64,
     /// The peer's doorbell segment, register segment and wakeup socket.
     files: Vec<OwnedFd>,
-}
-
-/// Why a request has no answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Unanswered {
-    /// The broker's connection ended.
-    Gone,
-    /// It has waited too long; the broker may still do what it was asked for.
-    Late,
 }
 
 /// A connect that was asked for.
@@ -82,11 +74,6 @@ impl Started {
 }
 
 impl ShmEndpoint {
-    pub(crate) fn next_ticket(&mut self) -> u32 {
-        self.ticket = self.ticket.wrapping_add(1);
-        self.ticket
-    }
-
     /// Sends a request, whose answer [`ShmEndpoint::handle_broker_messages`] will find.
     pub(crate) fn send_request(
         &mut self,
@@ -96,31 +83,27 @@ impl ShmEndpoint {
         asked: Asked,
         context: Option<u64>,
     ) -> Result<(), BrokerError> {
-        // A request that takes something back must not fail while the broker lives.
-        let takes_back = matches!(asked, Asked::Disconnect { .. } | Asked::Revoke { .. });
-        if !takes_back {
-            self.check_requests()?;
-        }
-        self.client.start(request.into(), files)?;
-        self.requests.add(ticket, asked, context, sys::now().saturating_add(ANSWER_WITHIN));
-        Ok(())
+        let until = sys::now().saturating_add(ANSWER_WITHIN);
+        self.send_until(ticket, request, files, Question { asked, context }, until)
     }
 
-    /// Remembers something that ends like a request, at the latest then.
-    pub(crate) fn await_answer(
+    /// The same, for a question that ends at this time at the latest.
+    pub(crate) fn send_until(
         &mut self,
         ticket: u32,
-        asked: Asked,
-        context: Option<u64>,
+        request: impl Into<EndpointControl>,
+        files: &[BorrowedFd<'_>],
+        question: Question,
         until: Duration,
     ) -> Result<(), BrokerError> {
-        self.check_requests()?;
-        self.requests.add(ticket, asked, context, until);
-        Ok(())
+        if !question.asked.takes_back() {
+            self.check_requests()?;
+        }
+        self.broker.ask_until(ticket, request, files, question, until)
     }
 
-    fn check_requests(&self) -> Result<(), BrokerError> {
-        if self.requests.is_full() {
+    pub(crate) fn check_requests(&self) -> Result<(), BrokerError> {
+        if self.has_many_requests() {
             let reason = "too many requests wait for an answer; poll first".to_owned();
             return Err(BrokerError::Unreachable { reason });
         }
@@ -129,7 +112,7 @@ impl ShmEndpoint {
 
     /// Sends a request, and takes its answer if it is there at once. First handles earlier
     /// messages.
-    pub(crate) fn start(
+    pub(crate) fn start_request(
         &mut self,
         ticket: u32,
         request: impl Into<EndpointControl>,
@@ -137,8 +120,23 @@ impl ShmEndpoint {
         asked: Asked,
         context: Option<u64>,
     ) -> Result<Started, BrokerError> {
+        self.start(asked, context, |broker, question, now| {
+            broker.ask(ticket, request, files, question, now).map(|()| ticket)
+        })
+    }
+
+    /// The same for a question that `ask` asks, and whose ticket it returns.
+    pub(crate) fn start<E: From<BrokerError>>(
+        &mut self,
+        asked: Asked,
+        context: Option<u64>,
+        ask: impl FnOnce(&mut Conversation<Question>, Question, Duration) -> Result<u32, E>,
+    ) -> Result<Started, E> {
         self.handle_broker_messages();
-        self.send_request(ticket, request, files, asked, context)?;
+        if !asked.takes_back() {
+            self.check_requests()?;
+        }
+        let ticket = ask(&mut self.broker, Question { asked, context }, sys::now())?;
         self.handle_broker_messages();
         let ended = self.requests.take_ended(ticket);
         Ok(ended.map_or(Started::Pending, Started::Ended))
@@ -150,39 +148,39 @@ impl ShmEndpoint {
         self.handle_some_messages();
         self.drive_partings();
         self.drive_moves();
-        if self.requests.waits() {
+        if self.broker.waits() {
             self.ask_where_settled();
         }
     }
 
     /// Handles messages of the broker, but not more than a loop has time for: `unread` is then set.
     fn handle_some_messages(&mut self) {
-        let mut left = MESSAGES_PER_LOOK;
+        let (mut left, now) = (MESSAGES_PER_LOOK, sys::now());
         loop {
-            loop {
-                self.unread = left == 0;
-                if self.unread {
-                    return self.stir();
-                }
-                let Some(Received { message, files }) = self.client.next() else { break };
-                left -= 1;
-                self.handle_broker_message(message, files);
+            self.unread = left == 0;
+            if self.unread {
+                return self.stir();
             }
-            let restarted = self.client.reconnected();
-            if restarted || self.client.is_lost() {
-                for (ticket, request) in self.requests.take_sent() {
-                    self.unanswered(ticket, request, Unanswered::Gone);
-                }
-            }
-            if self.requests.waits() {
-                self.end_late_requests();
-            }
-            if !self.greet_if_due(restarted) {
-                break;
-            }
+            let (doorbell, registers) = (self.doorbell_file.as_fd(), self.registers_file.as_fd());
+            let shown = [doorbell, registers, self.doorbell.wakeup()];
+            let Some(heard) = self.broker.hear(now, &shown) else { break };
+            left -= usize::from(matches!(heard, Heard::Answer { .. } | Heard::Told(_)));
+            self.handle_heard(heard, now);
         }
-        self.remember_some();
+        if self.broker.announcement() == Announcement::Expected {
+            self.watch_line();
+        }
+        self.name_some();
         self.stir();
+    }
+
+    /// The line may be a new one.
+    fn watch_line(&self) {
+        if let (Some(wakeup_and_line), Some(line)) = (&self.wakeup_and_line, self.broker.line()) {
+            // This fails when it is watched already, and when no descriptors are left; waits still
+            // look once per slice.
+            let _ = sys::watch_also(wakeup_and_line.as_fd(), line);
+        }
     }
 
     /// Makes the descriptor readable, if the program may sleep on it and something can be polled.
@@ -194,50 +192,59 @@ impl ShmEndpoint {
         }
     }
 
-    fn handle_broker_message(&mut self, message: EndpointControl, files: Vec<OwnedFd>) {
-        match message {
-            EndpointControl::Reply(reply) if self.greeted(&reply) => {}
-            EndpointControl::Reply(reply) => {
-                if let Some(request) = self.requests.take(reply.ticket) {
-                    self.answered(request, reply, files);
-                }
+    fn handle_heard(&mut self, heard: Heard<Question>, now: Duration) {
+        match heard {
+            Heard::Answer { ticket, question, answer } => self.answered(ticket, question, answer),
+            Heard::Unanswered { ticket, question, why } => self.unanswered(ticket, question, why),
+            Heard::Told(told) => self.told(told),
+            Heard::Restarted => {
+                self.restarted = Some(now);
+                self.watch_line();
             }
-            EndpointControl::Paired(paired) => self.handle_paired(paired, files),
-            EndpointControl::PeerGone(PeerGone { peer, reason, .. }) => {
-                let reason = match reason {
-                    gone::DISCONNECTED => DownReason::Disconnected,
-                    gone::UNREACHABLE => DownReason::Unreachable,
-                    _ => DownReason::Ended,
-                };
-                self.peer_gone(peer, reason);
-            }
-            EndpointControl::Held(Held { peer, is_held, .. }) => {
-                self.peer_cut_off(peer, is_held != 0);
-            }
-            EndpointControl::Members(members) if self.requests.asks_for_members(members.ticket) => {
-                self.requests.take(members.ticket);
-                self.members_named(members.ticket, &members.vpids);
-            }
-            EndpointControl::GroupsChanged(changed) => self.groups_changed(changed.groups),
-            EndpointControl::PortWanted(_) => self.want_port(),
-            _ => {}
+            Heard::KnownAgain => self.known_again(),
+            Heard::Replaced => self.replaced(),
         }
     }
 
-    /// Handles the answer to a request.
-    fn answered(&mut self, request: Request, reply: Reply, files: Vec<OwnedFd>) {
-        let Request { asked, context, until } = request;
-        let ticket = reply.ticket;
+    fn told(&mut self, told: Told) {
+        match told {
+            Told::Paired(paired, files) => self.handle_paired(paired, files),
+            Told::Gone { peer, reason } => self.peer_gone(peer.vpid.0, reason),
+            Told::Held { peer, is_held } => self.peer_cut_off(peer.vpid.0, is_held),
+            Told::Groups(groups) => self.groups_changed(groups),
+            Told::PortWanted => self.want_port(),
+            // The port beside the memory hears of these.
+            Told::Met(_) | Told::Parted { .. } | Told::Stands { .. } => {}
+        }
+    }
+
+    fn answered(&mut self, ticket: u32, question: Question, answer: Answer) {
+        let context = question.context;
+        match answer {
+            Answer::Reply(reply, files) => self.replied(ticket, question, reply, files),
+            Answer::Group(result, ..) => {
+                let value = result.map(|()| Value::Nothing);
+                self.requests.end(ticket, context, value.map_err(OperationError::Group));
+            }
+            Answer::Invited(result) => {
+                let value = result.map(|()| Value::Nothing);
+                self.requests.end(ticket, context, value.map_err(OperationError::Invite));
+            }
+            Answer::Members(members) => self.members_named(ticket, &members),
+            // An endpoint with memory asks for no meeting.
+            Answer::Met(_) => {}
+        }
+    }
+
+    /// Handles the answer to a question that has no other form.
+    fn replied(&mut self, ticket: u32, question: Question, reply: Reply, files: Vec<OwnedFd>) {
+        let Question { asked, context } = question;
         match asked {
             Asked::Connect { to, pair } => {
                 let result = self.connected(to, pair, reply, files);
                 self.member_answered(ticket, result.is_ok());
                 let value = result.map(Value::Peer);
                 self.requests.end(ticket, context, value.map_err(OperationError::Connect));
-            }
-            Asked::Group { group, join } => {
-                let result = self.group_changed(group, join, reply.status);
-                self.requests.end(ticket, context, result.map_err(OperationError::Group));
             }
             Asked::Grant { key, moves } => self.granted(key, moves, reply, context),
             Asked::Revoke { lost } => {
@@ -253,32 +260,25 @@ impl ShmEndpoint {
                 }
                 self.end_revocation(call, context);
             }
-            Asked::Resolve { peer, key, for_whom, .. }
+            Asked::Resolve { peer, key, for_whom, until, .. }
                 if reply.status == status::NOT_FOUND && self.may_be_told_of(peer, key) =>
             {
                 let resolve = Waiting { peer, key, for_whom, context, until };
                 self.resolve_later(ticket, resolve);
             }
-            Asked::Resolve { peer, key, stamp, for_whom } => {
+            Asked::Resolve { peer, key, stamp, for_whom, .. } => {
                 let result = resolved_memory(key, stamp, reply, files);
                 self.resolved(peer, key, result, for_whom, (ticket, context));
             }
             Asked::Members { group } => {
                 self.members_not_named(group, BrokerError::InvalidAnswer.to_string());
             }
-            Asked::Invite => {
-                let result = weft_broker::calls::invited(reply).map(|()| Value::Nothing);
-                self.requests.end(ticket, context, result.map_err(OperationError::Invite));
-            }
             // A peer that is there by now is one of the pair that was ended, made in between.
             Asked::Disconnect { vpid } if reply.status == status::DONE => {
                 self.peer_gone(vpid, DownReason::Disconnected);
             }
-            // The answer of a broker that was taken for gone.
-            Asked::Settle { peer, key, for_whom, .. } => {
-                self.resolve_later(ticket, Waiting { peer, key, for_whom, context, until });
-            }
-            Asked::Disconnect { .. } => {}
+            // The first two have answers of their own, and the last was not asked.
+            Asked::Group | Asked::Invite | Asked::Settle { .. } | Asked::Disconnect { .. } => {}
         }
     }
 
@@ -288,13 +288,10 @@ impl ShmEndpoint {
         }
     }
 
-    /// Ends a request that will have no answer.
-    fn unanswered(&mut self, ticket: u32, request: Request, why: Unanswered) {
-        let reason = match why {
-            Unanswered::Gone => "the node daemon is gone".to_owned(),
-            Unanswered::Late => format!("no answer within {ANSWER_WITHIN:?}"),
-        };
-        let Request { asked, context, until } = request;
+    /// Ends what waited for an answer that will not come.
+    fn unanswered(&mut self, ticket: u32, question: Question, why: Unanswered) {
+        let Question { asked, context } = question;
+        let reason = why.to_string();
         match asked {
             Asked::Connect { to, .. } => {
                 // A broker that is only late makes the pair yet.
@@ -305,7 +302,7 @@ impl ShmEndpoint {
                 let error = ConnectError::Broker { reason };
                 self.requests.end(ticket, context, Err(OperationError::Connect(error)));
             }
-            Asked::Group { .. } => {
+            Asked::Group => {
                 let error = GroupError::Broker { reason };
                 self.requests.end(ticket, context, Err(OperationError::Group(error)));
             }
@@ -327,7 +324,7 @@ impl ShmEndpoint {
                 self.end_revocation(call, context);
             }
             // The memory is there, and a new broker will know it.
-            Asked::Resolve { peer, key, for_whom, .. } if why == Unanswered::Gone => {
+            Asked::Resolve { peer, key, for_whom, until, .. } if why == Unanswered::Gone => {
                 self.resolve_later(ticket, Waiting { peer, key, for_whom, context, until });
             }
             Asked::Resolve { peer, key, for_whom, .. }
@@ -344,13 +341,6 @@ impl ShmEndpoint {
         }
     }
 
-    fn end_late_requests(&mut self) {
-        let now = sys::now();
-        while let Some((ticket, request)) = self.requests.take_late(now) {
-            self.unanswered(ticket, request, Unanswered::Late);
-        }
-    }
-
     /// Waits for the end of a call.
     pub(crate) fn do_finish(
         &mut self,
@@ -364,11 +354,11 @@ impl ShmEndpoint {
                 return Some(result);
             }
             let moves = self.moves.awaits(context) || self.partings.awaits(context);
-            if !self.requests.awaits(context) && !moves {
+            if !self.awaits_answer(context) && !moves {
                 return None;
             }
             if !self.await_broker(until) {
-                self.requests.forget(context);
+                self.forget_call(context);
                 self.moves.forget(context);
                 self.partings.forget(context);
                 return None;
@@ -385,7 +375,7 @@ impl ShmEndpoint {
         if self.has_steps() {
             self.adaptive_wait.give_way();
         } else if !self.unread
-            && let Some(line) = self.client.line()
+            && let Some(line) = self.broker.line()
         {
             sys::await_readable(line, left.min(FINISH_SLICE));
         }
@@ -437,7 +427,7 @@ impl ShmEndpoint {
         self.check_peers()?;
         let (pair, file) = PairMemory::create(self.parameters.ring_slots).map_err(no_memory)?;
         pair.label(self.address.vpid.0, vpid);
-        let ticket = self.next_ticket();
+        let ticket = self.broker.next_ticket();
         let connect = Connect { ticket, vpid: self.address.vpid.0, node: to.node.0, peer: vpid };
         let asked = Asked::Connect { to, pair };
         self.send_request(ticket, connect, &[file.as_fd()], asked, context)?;
@@ -481,14 +471,7 @@ impl ShmEndpoint {
                     Err(ConnectError::Broker { reason })
                 }
             },
-            status::NOT_FOUND => Err(ConnectError::NotFound(to)),
-            status::PORT_ALONE => Err(ConnectError::NetworkAlone(to)),
-            status::AWAY => {
-                let reason = "no way leads to its node at present; try again later".to_owned();
-                Err(ConnectError::Broker { reason })
-            }
-            status::EXHAUSTED => Err(ConnectError::Exhausted { maximum: answers::maximum(&reply) }),
-            _ => Err(BrokerError::InvalidAnswer.into()),
+            _ => Err(calls::not_introduced(to, &reply)),
         }
     }
 
@@ -526,7 +509,7 @@ impl ShmEndpoint {
     /// Tells the broker, and so the peer, that a pair has ended. A broker that cannot be reached
     /// tells the peer after its restart, because this endpoint does not announce the pair.
     pub(crate) fn end_pair(&mut self, peer: u16) {
-        let ticket = self.next_ticket();
+        let ticket = self.broker.next_ticket();
         let request = Disconnect { ticket, vpid: self.address.vpid.0, peer };
         let asked = Asked::Disconnect { vpid: peer };
         let _ = self.send_request(ticket, request, &[], asked, None);
@@ -534,9 +517,6 @@ impl ShmEndpoint {
 
     /// A peer made a pair and sent its memory.
     fn handle_paired(&mut self, paired: Paired, mut files: Vec<OwnedFd>) {
-        if paired.vpid != self.address.vpid.0 {
-            return;
-        }
         let whole = files.len() == 4;
         let memory = whole.then(|| PairMemory::open(files.remove(0).as_fd())).flatten();
         let pair = memory.and_then(|memory| memory.end(self.parameters.ring_slots));

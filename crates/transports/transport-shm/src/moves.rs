@@ -27,6 +27,7 @@
 
 use std::time::Duration;
 
+use weft_broker::conversation::Announcement;
 use weft_fabric::{Access, GrantError, OperationError, Revoked, Value};
 use weft_memory::{Memory, SegmentError};
 
@@ -205,7 +206,7 @@ impl ShmEndpoint {
                 }
             }
         }
-        if !self.moves.unpublished.is_empty() && !self.client.is_lost() {
+        if !self.moves.unpublished.is_empty() && !self.broker.is_lost() {
             // Each takes a descriptor: all at once would hold up a poll.
             let some = self.moves.unpublished.len().min(greeting::STEP);
             let some: Vec<_> = self.moves.unpublished.drain(..some).collect();
@@ -254,7 +255,7 @@ impl ShmEndpoint {
     fn publish_again(&mut self, slot: u16, generation: u32, call: Option<Call>) -> Option<Call> {
         let granted = self.grants.in_force(slot, generation)?.clone();
         let moves = granted.region.memory().moves();
-        if call.is_none() && self.requests.publishes((slot, generation), moves) {
+        if call.is_none() && self.publishes((slot, generation), moves) {
             return None;
         }
         let sent = self.publication(slot, generation, &granted).and_then(|publication| {
@@ -265,7 +266,10 @@ impl ShmEndpoint {
             Ok(self.send_request(publish.ticket, publish, &files, asked, context)?)
         });
         if sent.is_err() {
-            self.moves.unpublished.push((slot, generation));
+            // A broker that has another endpoint at the address never has this key.
+            if self.broker.announcement() != Announcement::Replaced {
+                self.moves.unpublished.push((slot, generation));
+            }
             return None;
         }
         call
@@ -282,7 +286,7 @@ impl ShmEndpoint {
     /// The broker did not answer the request to replace the memory of a key.
     pub(crate) fn not_published_again(&mut self, slot: u16, generation: u32) {
         // A broker that is back is told everything.
-        if !self.client.is_lost() {
+        if !self.broker.is_lost() {
             self.moves.unpublished.push((slot, generation));
         }
     }

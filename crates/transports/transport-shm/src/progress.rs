@@ -17,13 +17,13 @@
 use std::time::Duration;
 
 use std::os::fd::AsFd;
+use weft_broker::conversation::Announcement;
 use weft_fabric::{Armed, DownReason, Event, Register, Waited};
 use weft_sync::{Step, fence, futex};
 
 use crate::address_vector::PeerState;
 use crate::attention;
 use crate::endpoint::{Leaving, ShmEndpoint};
-use crate::greeting::Greeting;
 use crate::receive::{Received, head, is_filled, receive};
 use crate::rights::ASK_AGAIN_AFTER;
 use crate::sys;
@@ -79,7 +79,7 @@ impl ShmEndpoint {
     /// Whether something goes on that polls have to look after.
     #[inline]
     fn has_requests(&self) -> bool {
-        self.requests.waits() || self.has_steps() || self.greeting.is_under_way()
+        self.broker.waits() || self.has_steps() || self.broker.is_announcing(sys::now)
     }
 
     /// The rare part of a poll: leaves sleep, handles the wakeup, searches for idle rings.
@@ -420,13 +420,13 @@ impl ShmEndpoint {
 
     /// Sleeps until a peer or the broker rings, at most `longest`.
     fn sleep(&mut self, longest: Duration) {
-        if self.has_steps() || matches!(self.greeting, Greeting::Remembering(_)) {
+        if self.has_steps() || self.broker.announcement() == Announcement::Naming {
             self.adaptive_wait.give_way();
             return;
         }
-        let asked = self.requests.waits() || self.greeting.is_under_way();
+        let asked = self.broker.waits() || self.broker.is_announcing(sys::now);
         if asked && self.wakeup_and_line.is_some() {
-            let asks_again = self.requests.asks_again();
+            let asks_again = self.asks_again();
             self.sleep_for_broker(if asks_again { longest.min(ASK_AGAIN_AFTER) } else { longest });
             return;
         }
@@ -461,17 +461,17 @@ impl ShmEndpoint {
         // A daemon that died rings no wakeup. A caller that only sleeps on the descriptor learns it
         // here.
         self.handle_broker_messages();
-        if self.wakeup_broken || self.client.is_lost() || self.moves.are_behind() {
+        if self.wakeup_broken || self.broker.is_lost() || self.moves.are_behind() {
             return if self.is_ready() {
                 Armed::Busy
             } else {
                 Armed::PollWithin(BROKEN_WAKEUP_POLL)
             };
         }
-        if self.has_steps() || self.greeting.has_steps() {
+        if self.has_steps() || self.broker.has_steps() {
             return Armed::PollWithin(STEP_POLL);
         }
-        if self.requests.asks_again() {
+        if self.asks_again() {
             return Armed::PollWithin(ASK_AGAIN_AFTER);
         }
         if !self.prepare_sleep(wakeup::ON_DESCRIPTOR) {
@@ -479,7 +479,7 @@ impl ShmEndpoint {
         }
         self.registers.count(Register::Sleeps, 1);
         self.armed = true;
-        if let (Some(timer), Some(late)) = (&self.timer, self.requests.next_late()) {
+        if let (Some(timer), Some(late)) = (&self.timer, self.broker.next_late()) {
             let left = late.saturating_sub(sys::now()).max(Duration::from_millis(1));
             sys::set_timer(timer.as_fd(), left);
             self.timer_is_set = true;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use weft_broker::ANSWER_WITHIN;
 use weft_fabric::{
-    Access, Audience, Blocking, ConnectError, Endpoint, Event, GrantError, Issued, LocalRange,
-    MessageHeader, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Revoked, Source,
-    Target, Value,
+    Access, Audience, Blocking, ConnectError, Endpoint, Event, GrantError, InviteError, Issued,
+    LocalRange, MessageHeader, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey,
+    Revoked, Source, Target, Value,
 };
 
 use crate::ShmEndpoint;
@@ -174,24 +174,24 @@ fn calls_end_with_the_broker() {
 
 #[test]
 fn requests_are_bounded_and_end_after_their_time() {
-    use crate::requests::{Asked, REQUESTS_MAX, Requests};
-    let mut requests = Requests::default();
-    let start = Duration::from_secs(100);
-    for ticket in 0..u32::try_from(REQUESTS_MAX).expect("few") {
-        assert!(!requests.is_full());
-        let asked = Asked::Disconnect { vpid: 1 };
-        let until = start + ANSWER_WITHIN + Duration::from_nanos(ticket.into());
-        requests.add(ticket, asked, Some(7), until);
+    use crate::requests::REQUESTS_MAX;
+    let scene = TestBroker::new();
+    let mut one = scene.open();
+    scene.set(Mood::Silent);
+    let within = Duration::from_secs(1);
+    for context in 0..REQUESTS_MAX as u64 {
+        let invited = one.invite(within, context).map(|(_, issued)| issued);
+        assert_eq!(invited, Ok(Issued::Pending));
     }
-    assert!(requests.is_full());
-    assert_eq!(requests.next_late(), Some(start + ANSWER_WITHIN));
-    let late = start + ANSWER_WITHIN + Duration::from_nanos(9);
-    let ended = std::iter::from_fn(|| requests.take_late(late)).count();
-    assert_eq!(ended, 10);
-    requests.end(0, Some(7), Ok(Value::Nothing));
-    assert_eq!(requests.take_context(8), None);
-    assert_eq!(
-        (requests.take_context(7), requests.take_context(7)),
-        (Some(Ok(Value::Nothing)), None)
-    );
+    let refused = one.invite(within, 0).map(drop);
+    let Err(InviteError::Broker { reason }) = refused else { panic!("{refused:?}") };
+    assert!(reason.contains("poll first"), "{reason}");
+    one.broker.age(ANSWER_WITHIN);
+    let mut ended = 0;
+    while one.poll(64, &mut |event| ended += usize::from(matches!(event, Event::Completion(_)))) > 0
+    {
+    }
+    assert_eq!(ended, REQUESTS_MAX);
+    assert!(!one.broker.waits());
+    assert!(matches!(one.invite(within, 1), Ok((_, Issued::Pending))), "there is room");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_broker::answers::{self, KeyFound};
-use weft_broker::{ANSWER_WITHIN, BrokerError, Connection};
+use weft_broker::{ANSWER_WITHIN, BrokerError};
 use weft_fabric::{
     Access, Audience, GrantError, Issued, LocalRange, OperationError, Peer, RemoteKey, Revoked,
     Value,
@@ -18,7 +18,7 @@ use crate::endpoint::ShmEndpoint;
 use crate::memory::{Granted, KeyParts, Mapped, ShmRegion, inside};
 use crate::moves::Call;
 use crate::registers::{KEYS_MAX, Stamp};
-use crate::requests::{Asked, Resolver, Waiting};
+use crate::requests::{Asked, Question, Resolver, Waiting};
 use crate::sys;
 use crate::ways::InPlace;
 
@@ -74,7 +74,7 @@ impl ShmEndpoint {
             let Publication { publish, file, moves } = publication;
             let asked = Asked::Grant { key, moves };
             let files = descriptors(&file);
-            Ok(self.start(publish.ticket, publish, &files, asked, Some(context))?)
+            Ok(self.start_request(publish.ticket, publish, &files, asked, Some(context))?)
         });
         if started.is_err() {
             self.grants.give_up(slot, generation);
@@ -106,7 +106,7 @@ impl ShmEndpoint {
         };
         let (audience, audience_birth) = audience.unwrap_or((EVERYBODY, 0));
         let publish = Publish {
-            ticket: self.next_ticket(),
+            ticket: self.broker.next_ticket(),
             vpid: self.address.vpid.0,
             slot,
             generation,
@@ -166,7 +166,7 @@ impl ShmEndpoint {
     }
 
     fn retraction(&mut self, slot: u16, generation: u32) -> Retract {
-        Retract { ticket: self.next_ticket(), vpid: self.address.vpid.0, slot, generation }
+        Retract { ticket: self.broker.next_ticket(), vpid: self.address.vpid.0, slot, generation }
     }
 
     pub(crate) fn do_revoke(&mut self, key: RemoteKey, context: u64) -> Result<Issued, GrantError> {
@@ -182,7 +182,7 @@ impl ShmEndpoint {
         let retract = self.retraction(slot, generation);
         let ticket = retract.ticket;
         let asked = Asked::Revoke { lost: lost.clone() };
-        if let Ok(started) = self.start(ticket, retract, &[], asked, Some(context)) {
+        if let Ok(started) = self.start_request(ticket, retract, &[], asked, Some(context)) {
             return started.issued(|error| match error {
                 OperationError::Grant(error) => Some(error),
                 _ => None,
@@ -226,11 +226,11 @@ impl ShmEndpoint {
         if let Some(error) = refused(self.peers.find(to)?) {
             return Err(error);
         }
-        if self.requests.refuses(key) {
+        if self.refuses(key) {
             return Err(OperationError::WouldBlock);
         }
         self.ask_for_memory(to, key, Resolver::Operation, None)?;
-        if self.requests.refuses(key) {
+        if self.refuses(key) {
             return Err(OperationError::WouldBlock);
         }
         refused(self.peers.find(to)?).map_or(Ok(()), Err)
@@ -245,7 +245,7 @@ impl ShmEndpoint {
         context: Option<u64>,
     ) -> Result<u32, OperationError> {
         self.handle_broker_messages();
-        let ticket = self.next_ticket();
+        let ticket = self.broker.next_ticket();
         let until = sys::now().saturating_add(ANSWER_WITHIN);
         self.ask_as(ticket, Waiting { peer: of, key, for_whom, context, until })?;
         self.handle_broker_messages();
@@ -270,18 +270,18 @@ impl ShmEndpoint {
         let asked = if stamp.is_moving() {
             let not_before = Duration::ZERO;
             let asked = Asked::Settle { peer: of, key, for_whom, not_before };
-            self.await_answer(ticket, asked, context, until)
+            self.check_requests()
+                .map(|()| self.broker.put_off(ticket, Question { asked, context }, until))
         } else {
             let vpid = self.address.vpid.0;
             let ask = Resolve { ticket, vpid, owner, slot, generation };
-            let asked = Asked::Resolve { peer: of, key, stamp, for_whom };
-            let sent = self.send_request(ticket, ask, &[], asked, context);
-            if sent.is_err() && !self.requests.is_full() {
+            let asked = Asked::Resolve { peer: of, key, stamp, for_whom, until };
+            let sent = self.send_until(ticket, ask, &[], Question { asked, context }, until);
+            if sent.is_err() && self.check_requests().is_ok() {
                 // There is no broker just now, or it is new and does not know this endpoint yet.
                 self.resolve_later(ticket, resolve);
                 return Ok(());
             }
-            self.requests.limit(ticket, until);
             sent
         };
         asked.map_err(|error| OperationError::Broker { reason: error.to_string() })
@@ -303,22 +303,26 @@ impl ShmEndpoint {
         let Waiting { peer, key, for_whom, context, until } = resolve;
         let not_before = sys::now().saturating_add(ASK_AGAIN_AFTER);
         let asked = Asked::Settle { peer, key, for_whom, not_before };
-        self.requests.add(ticket, asked, context, until);
+        self.broker.put_off(ticket, Question { asked, context }, until);
     }
 
     /// Asks for the memory of the peers' keys that are no longer being moved, and for that of which
     /// a restarted broker did not know.
     pub(crate) fn ask_where_settled(&mut self) {
-        if self.client.connection() != Connection::Open {
+        if self.broker.is_lost() {
             return;
         }
-        let peers = &mut self.peers;
-        let settled = self.requests.take_settled(sys::now(), |peer, key| {
-            let slot = KeyParts::of(key).slot;
-            peers.find(peer).map_or(true, |peer| !peer.registers.stamp(slot).is_moving())
+        let (peers, now) = (&mut self.peers, sys::now());
+        let settled = self.broker.take_put_off(|question| match question.asked {
+            Asked::Settle { peer, key, not_before, .. } if not_before <= now => {
+                let slot = KeyParts::of(key).slot;
+                peers.find(peer).map_or(true, |peer| !peer.registers.stamp(slot).is_moving())
+            }
+            _ => false,
         });
-        for (ticket, resolve) in settled {
-            let Waiting { peer, key, for_whom, context, .. } = resolve;
+        for (ticket, Question { asked, context }, until) in settled {
+            let Asked::Settle { peer, key, for_whom, .. } = asked else { continue };
+            let resolve = Waiting { peer, key, for_whom, context, until };
             if let Err(error) = self.ask_as(ticket, resolve) {
                 self.resolved(peer, key, Err(error), for_whom, (ticket, context));
             }

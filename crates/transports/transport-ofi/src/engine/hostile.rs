@@ -11,7 +11,7 @@ use weft_libfabric::Report;
 use super::Engine;
 use super::operations::Reply;
 use super::wanted::Wanted;
-use crate::directory::Introduction;
+use crate::meeting::Introduction;
 use crate::nic::Nic;
 use crate::packet::{Answer, Body, Credits, Greeting, Label, Packet, Range, Request, Short};
 use crate::registers::Registers;

@@ -19,7 +19,7 @@ use weft_fabric::{
 use weft_libfabric::{Error, Peer as NicPeer, Report};
 use weft_sync::OwnTime;
 
-use crate::directory::Known;
+use crate::meeting::Known;
 use crate::nic::Nic;
 use crate::packet::{Body, Greeting, PACKET_BYTES, Packet};
 use crate::region::Ended;

@@ -9,7 +9,7 @@ use super::pair::{
     Doubt, Farewell, Held, LastWords, Life, Order, Out, Pair, Receiving, SPARE, Sending, Turn,
 };
 use super::{Engine, Queued, STRANGERS_MAX, Slot};
-use crate::directory::Introduction;
+use crate::meeting::Introduction;
 use crate::nic::Nic;
 use crate::packet::{Greeting, Label};
 
