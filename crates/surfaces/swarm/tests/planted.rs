@@ -258,7 +258,7 @@ fn a_lost_wakeup_is_found() {
             (Kind::Lanes, "sleeps"),
             (Kind::Sockets, "neither made nor refused"),
             (Kind::Transfers, "for ever"),
-            (Kind::Sessions, "said nothing for too long"),
+            (Kind::Sessions, "for ever"),
         ],
     );
     are_found(Fault::LostRing, &[(Kind::Lanes, "sleeps"), (Kind::Sockets, "sleep for ever")]);

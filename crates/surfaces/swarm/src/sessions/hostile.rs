@@ -10,6 +10,7 @@ use super::{PROTOCOL, program::SOON};
 /// Kinds of frames: hello, welcome, refusal, request, answer, cancel, pool, pass, free, alive, end,
 /// and one that there is not.
 const HELLO: u8 = 1;
+const REQUEST: u8 = 4;
 const POOL: u8 = 7;
 const KINDS: u8 = 12;
 /// Bytes of a body at most.
@@ -47,6 +48,9 @@ impl<E: Endpoint> Hostile<E> {
             },
         };
         let kind = if random.random_bool(0.3) { HELLO } else { random.random_range(1..=KINDS) };
+        if kind == REQUEST && random.random_bool(0.5) {
+            return self.flood(peer, random);
+        }
         let small = |random: &mut ChaCha8Rng| random.random_range(0..8_u32);
         let numbers = match kind {
             HELLO => [1, 2 | 3 << 16, small(random)],
@@ -71,6 +75,19 @@ impl<E: Endpoint> Hostile<E> {
         let body = vec![b'b'; random.random_range(9..BODY_BYTES_MAX)];
         // Refused for lack of room, or the victim has given it up.
         let _ = self.messages.send(peer, &head, &[&body], 0);
+    }
+
+    /// Asks more in each session than a program may have to answer.
+    fn flood(&mut self, peer: Peer, random: &mut ChaCha8Rng) {
+        let first = random.random_range(0..1_000_u32);
+        for session in 0..4_u16 {
+            for number in first..first + 10 {
+                let mut head = vec![REQUEST, 1];
+                head.extend(session.to_le_bytes());
+                [number, 0, 0].iter().for_each(|number| head.extend(number.to_le_bytes()));
+                let _ = self.messages.send(peer, &head, &[b"more"], 0);
+            }
+        }
     }
 
     pub fn poll(&mut self, budget: usize) {
