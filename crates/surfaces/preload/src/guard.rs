@@ -36,8 +36,6 @@ pub enum Rank {
     Waiting,
     /// Free places of the arena.
     Places,
-    /// The conversation with the daemon.
-    Control,
     /// Descriptors that are lent to calls.
     Lent,
     /// Free epoll sets.
@@ -48,6 +46,8 @@ pub enum Rank {
     Receiving,
     /// The sending direction of a connection.
     Sending,
+    /// The conversation with the daemon.
+    Control,
     /// Questions to other processes about their ends.
     OtherEnd,
     /// The endpoint of this process.

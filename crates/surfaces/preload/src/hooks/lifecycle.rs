@@ -124,9 +124,9 @@ extern "C" fn before_fork() {
     stand_in::lock().take();
     super::started_programs().iter().for_each(|lock| lock.take());
     arena::lock().take();
-    control::lock().take();
     calls::lock().take();
     epoll::before_fork();
+    control::lock().take();
     other_end::lock().take();
     carrier::lock().take();
     bells::lock().take();
@@ -220,9 +220,9 @@ extern "C" fn after_fork() {
     bells::lock().give_back();
     carrier::lock().give_back();
     other_end::lock().give_back();
+    control::lock().give_back();
     epoll::after_fork();
     calls::lock().give_back();
-    control::lock().give_back();
     arena::lock().give_back();
     super::started_programs().iter().for_each(|lock| lock.give_back());
     stand_in::lock().give_back();
