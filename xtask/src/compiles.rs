@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -43,12 +44,13 @@ pub enum Tool {
 pub fn keep(build: &mut Command) -> anyhow::Result<()> {
     let folder = target().join("compiles");
     std::fs::create_dir_all(&folder)?;
-    // A build replaces the program that runs now.
+    // A build replaces the program that runs now, so its own path leads nowhere then.
+    let own = std::fs::read("/proc/self/exe")?;
     let wrapper = folder.join("wrapper");
-    let own = std::fs::read(std::env::current_exe()?)?;
     if std::fs::read(&wrapper).ok().as_ref() != Some(&own) {
         let new = folder.join("wrapper.new");
-        std::fs::copy(std::env::current_exe()?, &new)?;
+        std::fs::write(&new, own)?;
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755))?;
         std::fs::rename(&new, &wrapper)?;
     }
     build.env("RUSTC_WORKSPACE_WRAPPER", &wrapper).env(FOLDER, &folder);
